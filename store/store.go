@@ -1,0 +1,421 @@
+// Package store is the seam to durable state: what the engine needs to remember, and the promises a
+// driver makes about it. storetest.Run is the contract; a driver is a folder that passes it.
+//
+// The promises, in short: every method is one transaction; what a method acknowledged survives a kill of
+// the process and, with the driver's default settings, a power cut; rules are decided by package belfry
+// on what the transaction read, never by SQL of the driver's own; all methods are safe for concurrent use;
+// time is an argument. Concurrent calls of Enqueue, Claim, Arm and Settle may share a commit.
+//
+// Where a row stands is its state: a notification or delivery that waits is in the waiting room, one that
+// a worker holds is in that worker's claim, one that ended is in the archive; in one of them only.
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"belfry"
+)
+
+// Store is everything a driver provides.
+type Store interface {
+	Intake
+	Work
+	People
+	Policy
+	Archive
+
+	// Ping says whether the store can be written to now; the error says what is wrong and what to do.
+	Ping(ctx context.Context) error
+	// Close waits for what was acknowledged and lets go of the data.
+	Close() error
+}
+
+// ErrGone is returned by Arm when the claim is not held any more: somebody took it over. The worker must
+// not send.
+var ErrGone = errors.New("store: the claim is not held any more")
+
+// Intake takes notifications in and calls them back.
+type Intake interface {
+	// Enqueue writes the entries. With atomic, one refused entry refuses all, and nothing is written.
+	// The results are in the order of the entries; an entry that was refused has its error in Err.
+	Enqueue(ctx context.Context, entries []Entry, atomic bool) ([]Enqueued, error)
+	// Cancel ends the notifications that match and are not on the wire, as far as limit goes; with dryRun
+	// it only counts. More says that there may be others: call again.
+	Cancel(ctx context.Context, now time.Time, f Filter, dryRun bool, limit int) (Cancelled, error)
+}
+
+// Entry is a notification to be enqueued.
+type Entry struct {
+	Notification belfry.Notification
+	Queue        string  // see belfry.Notification.Queue
+	Key          Key     // zero: none was given
+	Inline       *Inline // the recipient to make or update in the same transaction
+	// Fact names the fact of a once, from the recipient's zone. Nil without a once.
+	Fact func(zone string) (string, error)
+}
+
+// Inline is a recipient given with a notification.
+type Inline struct {
+	Recipient     belfry.Recipient
+	Registrations []belfry.Registration
+	IDs           []belfry.ID // for the endpoints, as many as there are registrations
+}
+
+// Key is an idempotency key and what it was used for.
+type Key struct {
+	Text        string
+	Fingerprint [32]byte // of the canonical request
+	Expires     time.Time
+}
+
+// Enqueued is the answer to an entry. A repeated key gets the first answer again, field by field.
+type Enqueued struct {
+	ID        belfry.ID     `json:"id"`
+	Duplicate bool          `json:"duplicate,omitempty"` // of a fact told already: ID is the first one's
+	State     belfry.State  `json:"state"`
+	Reason    belfry.Reason `json:"reason,omitempty"`
+	Due       time.Time     `json:"due"`
+	Deadline  time.Time     `json:"deadline"`
+	Zone      string        `json:"zone,omitempty"` // the recipient's, when it was enqueued
+	Expires   time.Time     `json:"expires,omitzero"`
+
+	Replayed bool  `json:"-"` // answered from the idempotency key
+	Err      error `json:"-"` // why the entry was refused: a *belfry.Error
+}
+
+// Filter picks notifications. Zero fields match everything.
+type Filter struct {
+	Project   string
+	ID        belfry.ID
+	Recipient string
+	Category  string
+	Subject   string
+	State     belfry.State // summary state
+	Reason    belfry.Reason
+	Since     time.Time // created at or after
+	Until     time.Time // created before
+}
+
+// Cancelled counts what a cancel did.
+type Cancelled struct {
+	Cancelled []belfry.ID
+	InFlight  []belfry.ID // armed: asked to stop, no promise
+	Ended     []belfry.ID // had ended before
+	More      bool
+}
+
+// Work is the engine's side: what is due, who holds it, what came of it.
+type Work interface {
+	// Heads tells for every queue, lane and project with something waiting when its first is due.
+	Heads(ctx context.Context) ([]Head, error)
+	// Claim takes what is due out of the waiting rooms, one claim per take that found something. An item
+	// marked to be claimed alone makes a claim of its own.
+	Claim(ctx context.Context, now time.Time, owner Owner, takes []Take) ([]Claim, error)
+	// Facts reads what bears on each item, in one snapshot, in the order of the items.
+	Facts(ctx context.Context, items []Item) ([]belfry.Facts, error)
+	// Arm carries out what was prepared for a claim. Every delivery it is to send is judged once more, by
+	// belfry.Delivery.Arm on facts read in this transaction; one that passes is armed and stays in the
+	// claim, all others leave it. ErrGone when the claim was taken over.
+	Arm(ctx context.Context, a Arm) ([]Armed, error)
+	// Settle records what armed tries came to. A settlement whose claim was taken over is a late word,
+	// and moves what evidence may move. The results are in the order of the settlements.
+	Settle(ctx context.Context, s []Settlement) ([]Settled, error)
+	// Repair takes over up to limit claims whose lease ended before now or whose owner is gone.
+	Repair(ctx context.Context, now time.Time, policy func(project, category string) belfry.RetryPolicy, limit int) (Repaired, error)
+}
+
+// Owner is who claims, and until when it is believed to live.
+type Owner struct {
+	ID    belfry.ID // of this run of the process
+	Lease time.Time
+}
+
+// Head is the first of those that wait together.
+type Head struct {
+	Queue   string // a channel; "": to be planned onto several; Parked: held by a pause or a cooldown
+	Lane    belfry.Lane
+	Project string
+	Due     time.Time
+}
+
+// Parked is the queue of what waits for a pause or a cooldown to end; its due times are deadlines.
+const Parked = "~parked"
+
+// Take asks for up to Limit items of one head's queue, lane and project, under the claim's id.
+type Take struct {
+	Claim   belfry.ID
+	Queue   string
+	Lane    belfry.Lane
+	Project string
+	Limit   int
+}
+
+// Item is a unit of work: a notification to be planned, or a delivery to be tried.
+type Item struct {
+	Notification belfry.Notification
+	Delivery     *belfry.Delivery // nil: the notification is to be planned
+	Wait         Wait             // of a notification to be planned
+	Due          time.Time
+}
+
+// Wait is what a notification that is to be planned has behind it.
+type Wait struct {
+	Stage     int  `json:"stage,omitempty"`     // channels of a route first that were tried
+	From      int  `json:"from,omitempty"`      // deliveries it has had
+	Losses    int  `json:"losses,omitempty"`    // claims lost while it was claimed alone
+	Alone     bool `json:"alone,omitempty"`     // to be claimed alone
+	Deferrals int  `json:"deferrals,omitempty"` // how often its recheck put it off
+}
+
+// Claim is a worker's hold on some items.
+type Claim struct {
+	ID    belfry.ID
+	Owner belfry.ID
+	Alone bool
+	Items []Item
+}
+
+// Arm is what was prepared for the items of a claim: one step each, in their order.
+type Arm struct {
+	Claim  Claim
+	Owner  Owner // with the lease extended over the send
+	Now    time.Time
+	Jitter float64
+	Known  []string // the configured channels
+	Steps  []Step
+}
+
+// Step is what is to be done with one item: exactly one of End, Wait and Tries.
+type Step struct {
+	End     *End
+	Wait    *Until
+	Tries   []Try
+	Stage   int       // with Tries of a notification: see belfry.Planned
+	Checked time.Time // when its recheck said send; zero without one
+}
+
+// End is an end and its reason.
+type End struct {
+	State  belfry.State
+	Reason belfry.Reason
+	Detail string // for people
+}
+
+// Until puts an item back into a waiting room.
+type Until struct {
+	At     time.Time
+	Reason belfry.Reason // paused: parked until then; check: put off by its recheck; "": given back
+	Detail string
+}
+
+// Try is one delivery of an item, with the payload it would send.
+type Try struct {
+	Delivery belfry.Delivery
+	Payload  []byte
+	Send     bool   // there is room to send it now; else it waits in its channel's queue
+	Detail   string // with a delivery that ended in preparation: for people
+}
+
+// Armed is what became of a try: look at Delivery.Armed before sending.
+type Armed struct {
+	Step, Try int
+	Delivery  belfry.Delivery
+	Endpoint  belfry.Endpoint // as it stands now
+}
+
+// Settlement is what one armed try came to.
+type Settlement struct {
+	Claim        belfry.ID
+	Notification belfry.Notification
+	Delivery     belfry.Delivery // as Arm returned it
+	Endpoint     belfry.Endpoint
+	Answer       belfry.Answer
+	Policy       belfry.RetryPolicy
+	Now          time.Time
+	Jitter       float64
+	MarkData     json.RawMessage // what the mark keeps when this try made it sent
+}
+
+// Settled is where the delivery stands now.
+type Settled struct {
+	Delivery belfry.Delivery
+	Late     bool         // the claim had been taken over
+	Summary  belfry.State // the notification's end; "" while it is open
+}
+
+// Repaired counts what Repair did.
+type Repaired struct {
+	Claims    int
+	Returned  int // given back unarmed
+	Ambiguous int // had been armed
+	Poison    int
+}
+
+// People is who can be told, where, and what they want.
+type People interface {
+	PutRecipient(ctx context.Context, now time.Time, r belfry.Recipient) (belfry.Recipient, error)
+	Recipient(ctx context.Context, project, id string) (belfry.Recipient, error)
+	// DeleteRecipient erases the recipient, its endpoints, preferences, marks and the personal data of its
+	// notifications. What waits is dropped.
+	DeleteRecipient(ctx context.Context, now time.Time, project, id string) (Withdrawn, error)
+
+	Preferences(ctx context.Context, project, recipient string) (belfry.Preferences, error)
+	// ChangePreferences applies the changes, after clearing all with replace, and withdraws what they
+	// forbid.
+	ChangePreferences(ctx context.Context, now time.Time, project, recipient string, changes []belfry.PreferenceChange, replace bool) (Withdrawn, error)
+
+	// Register makes an endpoint known: the same one again is idempotent, a new address of a device
+	// retires the old one and hands its open deliveries on, a token moves to its new owner.
+	Register(ctx context.Context, now time.Time, project string, id belfry.ID, r belfry.Registration) (Registered, error)
+	Endpoints(ctx context.Context, project, recipient string) ([]belfry.Endpoint, error)
+	// Retire ends an endpoint and withdraws what waits for it.
+	Retire(ctx context.Context, now time.Time, project, recipient string, id belfry.ID, why belfry.Reason) (Withdrawn, error)
+
+	Suppress(ctx context.Context, s belfry.Suppression) (Withdrawn, error)
+	Unsuppress(ctx context.Context, project, channel string, address belfry.Secret) error
+	Suppressions(ctx context.Context, project string, after string, limit int) ([]belfry.Suppression, error)
+
+	Marks(ctx context.Context, project, recipient, category, subject string) ([]Mark, error)
+}
+
+// Withdrawn is what a change of intent stopped, and what it came too late for.
+type Withdrawn struct {
+	Withdrawn int
+	InFlight  []belfry.DeliveryID
+}
+
+// Registered is what a registration came to.
+type Registered struct {
+	Endpoint belfry.Endpoint
+	Created  bool
+	Replaced belfry.ID // the endpoint that this one took the place of
+	Withdrawn
+}
+
+// Mark is a mark with its key.
+type Mark struct {
+	Category string `json:"category"`
+	Subject  string `json:"subject"`
+	belfry.Mark
+}
+
+// Policy is what operators set: projects, categories, pauses, keys.
+type Policy interface {
+	// Projects lists the names of the projects; "default" is always there.
+	Projects(ctx context.Context) ([]string, error)
+	PutProject(ctx context.Context, now time.Time, name string) error
+
+	PutCategory(ctx context.Context, c belfry.Category) error
+	// Category is as it was put: call Resolved on it. A project's "default" exists from the start.
+	Category(ctx context.Context, project, name string) (belfry.Category, error)
+	Categories(ctx context.Context, project string) ([]belfry.Category, error)
+	DeleteCategory(ctx context.Context, project, name string) error
+
+	// PutPause sets a pause; it excludes arms while it commits.
+	PutPause(ctx context.Context, p belfry.Pause) error
+	// LiftPause ends a pause and wakes what it held.
+	LiftPause(ctx context.Context, now time.Time, project string, id belfry.ID) error
+	// Pauses lists a project's pauses and, with "", those of everything.
+	Pauses(ctx context.Context, project string) ([]belfry.Pause, error)
+
+	PutKey(ctx context.Context, k AccessKey) error
+	Key(ctx context.Context, id string) (AccessKey, error)
+	Keys(ctx context.Context, project string) ([]AccessKey, error)
+	RevokeKey(ctx context.Context, now time.Time, project, id string) error
+
+	// Secret is the text kept under a name; fresh is kept and returned when there is none yet.
+	Secret(ctx context.Context, name string, fresh belfry.Secret) (belfry.Secret, error)
+}
+
+// AccessKey is an API key as it is stored: the secret's hash only.
+type AccessKey struct {
+	ID        string    `json:"id"`
+	Project   string    `json:"project"`
+	Name      string    `json:"name,omitempty"`
+	Scopes    []string  `json:"scopes"`
+	Hash      [32]byte  `json:"-"` // SHA-256 of the secret
+	CreatedAt time.Time `json:"created_at"`
+	RevokedAt time.Time `json:"revoked_at,omitzero"`
+}
+
+// Archive is what is read back.
+type Archive interface {
+	// Notification tells the whole story of one notification.
+	Notification(ctx context.Context, project string, id belfry.ID) (Story, error)
+	// Notifications lists those that match, the newest first, older than before (0: from the newest).
+	// It may return fewer than limit, even none, with a next to go on from; 0 when there are no more.
+	Notifications(ctx context.Context, f Filter, before belfry.ID, limit int) (list []Summary, next belfry.ID, err error)
+	// Stats counts by state and reason, without counting rows.
+	Stats(ctx context.Context, project string) (Stats, error)
+	// Purge deletes up to limit notifications that ended before rows, wipes the content of those that
+	// ended before content, and forgets expired keys. It says how many it touched.
+	Purge(ctx context.Context, now time.Time, content, rows time.Time, limit int) (int, error)
+}
+
+// Story is a notification with everything that happened to it.
+type Story struct {
+	Summary
+	Recipient  *belfry.Recipient // nil when it is gone
+	Duplicates int               // later detections of the same fact
+	Deliveries []DeliveryStory   // in the order of their numbers
+	Events     []Event           // what is not told by the deliveries: holds, deferrals, lost claims
+}
+
+// Summary is a notification and where it stands.
+type Summary struct {
+	belfry.Notification
+	State   belfry.State
+	Reason  belfry.Reason
+	EndedAt time.Time
+	Waits   time.Time // until when it waits; zero when it does not
+}
+
+// DeliveryStory is a delivery and where it stands.
+type DeliveryStory struct {
+	belfry.Delivery
+	EndedAt  time.Time
+	Endpoint belfry.Endpoint // as it stands now; zero when it is gone
+}
+
+// Event is something that happened to a notification on its way.
+type Event struct {
+	At     time.Time     `json:"at"`
+	N      int           `json:"delivery,omitempty"` // 0: the notification as a whole
+	Kind   EventKind     `json:"kind"`
+	Reason belfry.Reason `json:"reason,omitempty"`
+	Until  time.Time     `json:"until,omitzero"`
+	Detail string        `json:"detail,omitempty"`
+}
+
+// EventKind names an event.
+type EventKind string
+
+const (
+	EventHeld       EventKind = "held"        // by a pause or a cooldown
+	EventDeferred   EventKind = "deferred"    // by its recheck
+	EventLost       EventKind = "worker_lost" // its claim was taken over
+	EventCancelWant EventKind = "cancel_requested"
+	EventWithdrawn  EventKind = "withdrawn"
+	EventLateWord   EventKind = "late_word" // evidence that came after the claim was taken over
+	EventNextStage  EventKind = "next_channel"
+	EventEnded      EventKind = "ended" // with a detail worth keeping
+)
+
+// Stats are counters, kept as rows move.
+type Stats struct {
+	Waiting int          `json:"waiting"` // notifications and deliveries in the waiting rooms
+	Sending int          `json:"sending"`
+	Ended   []EndedCount `json:"ended"`
+	Oldest  time.Time    `json:"oldest_due,omitzero"` // of what is due and waits
+}
+
+// EndedCount counts notifications that ended alike.
+type EndedCount struct {
+	Project string        `json:"project"`
+	State   belfry.State  `json:"state"`
+	Reason  belfry.Reason `json:"reason,omitempty"`
+	Count   int           `json:"count"`
+}
