@@ -29,7 +29,11 @@ var ErrBadSecret = errors.New("signature: not a secret")
 // Secret is a key that signs or verifies. It does not appear in any output: formatting (every verb), logging and
 // marshalling give "whsec_[redacted]", and [Secret.Reveal] is the only way to its text. Use one secret per endpoint.
 // The zero Secret signs and verifies nothing. Safe for concurrent use; copies share one key.
-type Secret struct{ k *key } // a pointer, as fmt prints an unexported field of a foreign struct without asking us
+type Secret struct {
+	// A function, because whoever prints by reflection an unexported field that holds a Secret asks none of our
+	// methods, and fmt follows pointers on a verb it cannot apply.
+	k func() *key
+}
 
 type key struct {
 	kind    string
@@ -90,23 +94,26 @@ func newSecret(kind string, raw []byte) (Secret, error) {
 	default:
 		return Secret{}, fmt.Errorf("%w: it must begin with whsec_, whsk_ or whpk_", ErrBadSecret)
 	}
-	return Secret{k}, nil
+	return hide(k), nil
 }
+
+func hide(k *key) Secret { return Secret{func() *key { return k }} }
 
 // Reveal returns the text form, for storing it sealed or showing it once to its owner; "" for the zero Secret.
 func (s Secret) Reveal() string {
 	if s.k == nil {
 		return ""
 	}
-	return s.k.kind + base64.StdEncoding.EncodeToString(s.k.raw)
+	return s.k().kind + base64.StdEncoding.EncodeToString(s.k().raw)
 }
 
 // Public returns the whpk_ key that verifies what a whsk_ key signs, and false for a whsec_ secret.
 func (s Secret) Public() (Secret, bool) {
-	if s.k == nil || s.k.public == nil {
+	if s.k == nil || s.k().public == nil {
 		return Secret{}, false
 	}
-	return Secret{&key{kind: publicKey, raw: s.k.public, public: s.k.public}}, true
+	p := s.k().public
+	return hide(&key{kind: publicKey, raw: p, public: p}), true
 }
 
 // IsZero reports whether s is the zero Secret.
@@ -122,7 +129,7 @@ func (s Secret) String() string {
 	if s.k == nil {
 		return "[no secret]"
 	}
-	return s.k.kind + "[redacted]"
+	return s.k().kind + "[redacted]"
 }
 
 // Format writes the redacted form for every verb; %d and %x would otherwise reach the bytes.

@@ -68,19 +68,20 @@ func AppendSignatures(dst []byte, id string, at time.Time, body []byte, secrets 
 		if i > 0 {
 			out = append(out, ' ')
 		}
-		switch {
-		case s.k == nil:
+		if s.IsZero() {
 			return dst, ErrNoSecret
-		case s.k.private != nil:
+		}
+		switch k := s.k(); {
+		case k.private != nil:
 			out = append(out, v1a...)
-			out = base64.StdEncoding.AppendEncode(out, ed25519.Sign(s.k.private, content(nil, id, timestamp, body)))
-		case s.k.public != nil:
+			out = base64.StdEncoding.AppendEncode(out, ed25519.Sign(k.private, content(nil, id, timestamp, body)))
+		case k.public != nil:
 			return dst, ErrVerifyOnly
 		default:
-			m := s.k.mac()
+			m := k.mac()
 			out = append(out, v1...)
 			out = base64.StdEncoding.AppendEncode(out, m.sum(id, timestamp, body))
-			s.k.macs.Put(m)
+			k.macs.Put(m)
 		}
 	}
 	return out, nil

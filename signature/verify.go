@@ -41,7 +41,7 @@ type Header interface{ Get(name string) string }
 // rotated by listing the new and the old one, and revoked by removing it. Safe for concurrent use once set up.
 type Verifier struct {
 	Secrets   []Secret      // whsec_ for v1; whpk_ or whsk_ for v1a
-	Tolerance time.Duration // both into the past and the future; 0 means [DefaultTolerance]
+	Tolerance time.Duration // both into the past and the future; in whole seconds; 0 means [DefaultTolerance]
 }
 
 // Verify returns nil when the headers and body are genuine and fresh at now, else one of the errors above.
@@ -71,17 +71,18 @@ func (v Verifier) VerifyParts(now time.Time, id, timestamp, signatures string, b
 	if tolerance <= 0 {
 		tolerance = DefaultTolerance
 	}
-	switch age := now.Sub(time.Unix(sec, 0)); {
-	case age > tolerance:
+	// Whole seconds, because time.Unix wraps round for the largest ones.
+	switch age, most := now.Unix()-sec, int64(tolerance/time.Second); {
+	case age > most:
 		return ErrTooOld
-	case age < -tolerance:
+	case age < -most:
 		return ErrTooNew
 	}
 	if strings.Count(signatures, " ") >= maxSignatures {
 		return ErrNoMatch
 	}
 	for _, s := range v.Secrets {
-		if s.k != nil && s.k.matches(id, []byte(timestamp), body, signatures) {
+		if !s.IsZero() && s.k().matches(id, []byte(timestamp), body, signatures) {
 			return nil
 		}
 	}
