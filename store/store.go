@@ -57,6 +57,28 @@ type Entry struct {
 	Fact func(zone string) (string, error)
 }
 
+// Request is what a caller asks to enqueue, as the engine takes it; the engine makes an [Entry] of it. A
+// request whose Key was used before is answered from that use, or refused with
+// belfry.CodeKeyReused, even where it would be refused for another reason today.
+type Request struct {
+	belfry.Request          // with its idempotency key in Key
+	LocalTime      string   // instead of At: wall time in the recipient's zone, as 2026-12-01T09:00 or with :05
+	Inline         *Inline  // the recipient to make or update with it; the engine fills in the IDs
+	Fingerprint    [32]byte // of the canonical request; a repeated key must come with the same one
+}
+
+// Forecast is what would happen to a request if it were enqueued and due now. Nothing was written for it.
+type Forecast struct {
+	State      belfry.State  // scheduled: it would be held; sending: see Deliveries; or the end it would come to
+	Reason     belfry.Reason // why it would end or be held
+	Due        time.Time
+	Deadline   time.Time
+	Deliveries []belfry.Delivery
+	Verdict    belfry.VerdictKind // of its recheck; "" when the category has none
+	Detail     string             // for people
+	Duplicate  belfry.ID          // the notification that has told the fact already, or has the key
+}
+
 // Inline is a recipient given with a notification.
 type Inline struct {
 	Recipient     belfry.Recipient
@@ -168,6 +190,8 @@ type Wait struct {
 	Losses    int  `json:"losses,omitempty"`    // claims lost while it was claimed alone
 	Alone     bool `json:"alone,omitempty"`     // to be claimed alone
 	Deferrals int  `json:"deferrals,omitempty"` // how often its recheck put it off
+	// Reason is what keeps it waiting past its due time, if anything: what it is missed for.
+	Reason belfry.Reason `json:"reason,omitempty"`
 }
 
 // Claim is a worker's hold on some items.
