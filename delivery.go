@@ -1,6 +1,7 @@
 package belfry
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -121,9 +122,10 @@ func (d Delivery) end(s State, r Reason) Delivery {
 	return d
 }
 
-// waits is where an open delivery stands when nobody holds it.
-func (d Delivery) waits(next time.Time) Delivery {
-	d.State, d.Reason = Pending, ""
+// waits is where an open delivery stands when nobody holds it. why, if any, is what it will have been
+// missed for when the deadline comes first.
+func (d Delivery) waits(next time.Time, why Reason) Delivery {
+	d.State, d.Reason = Pending, why
 	if len(d.Attempts) > 0 {
 		d.State = Retry
 	}
@@ -144,15 +146,15 @@ func (d Delivery) Take(claim ID, now time.Time) (Delivery, bool) {
 }
 
 // Release is T3, sending(unarmed) → pending|retry: the worker gives it back, to be looked at again at next.
-// Past the deadline that is a miss, for the reason given.
+// why, if any, is what keeps it waiting; past the deadline it is missed for that reason.
 func (d Delivery) Release(claim ID, next time.Time, why Reason) (Delivery, bool) {
 	if !d.heldBy(claim) || d.Armed {
 		return d, false
 	}
 	if next.After(d.Deadline) {
-		return d.end(Missed, why), true
+		return d.end(Missed, cmp.Or(why, ReasonDeadline)), true
 	}
-	return d.waits(next), true
+	return d.waits(next, why), true
 }
 
 // Defer is [Delivery.Release] by the word of a recheck.
@@ -204,21 +206,19 @@ func (d Delivery) Arm(claim ID, a Arming) (Delivery, bool) {
 	case a.Cancel:
 		return d.end(Cancelled, ReasonByCaller), true
 	case a.Now.After(d.Deadline):
-		return d.end(Missed, ReasonDeadline), true
+		return d.end(Missed, cmp.Or(d.Reason, ReasonDeadline)), true
 	case a.Forbidden != "":
 		return d.end(Dropped, a.Forbidden), true
 	case a.Pause != nil:
-		after := d.waits(a.Pause.Ends(d.Deadline))
-		after.Reason = ReasonPaused
-		return after, true
+		return d.waits(a.Pause.Ends(d.Deadline), ReasonPaused), true
 	case a.Now.Before(d.Next):
-		return d.waits(d.Next), true
+		return d.waits(d.Next, ""), true
 	case !a.Checked.IsZero() && !(Verdict{At: a.Checked}).Fresh(a.Now):
-		return d.waits(a.Now), true
+		return d.waits(a.Now, d.Reason), true
 	case d.Spent() >= a.Attempts:
 		return d.end(Failed, ReasonAttemptsExhausted), true
 	}
-	d.Armed = true
+	d.Armed, d.Reason = true, ""
 	if !d.Frozen {
 		d.Payload = a.Payload
 	}
@@ -280,7 +280,7 @@ func (d Delivery) again(next time.Time, attempts int) Delivery {
 	case next.After(d.Deadline):
 		return d.end(Missed, ReasonDeadline)
 	}
-	return d.waits(next)
+	return d.waits(next, "")
 }
 
 // late lets evidence from an earlier claim move the delivery: T14 and T16.
@@ -335,7 +335,7 @@ func (d Delivery) TakeOver(claim ID, alone bool, attempts int, next time.Time) (
 		if d.Losses >= MaxLosses {
 			return d.end(Failed, ReasonPoison), true
 		}
-		return d.waits(next), true
+		return d.waits(next, d.Reason), true
 	}
 	if i := slices.IndexFunc(d.Attempts, func(a Attempt) bool { return a.Claim == claim }); i >= 0 {
 		d.Attempts = slices.Clone(d.Attempts)
