@@ -1,6 +1,6 @@
 module belfry
 
-go 1.26
+go 1.26.0
 
 require (
 	github.com/danielgtaylor/huma/v2 v2.37.2
@@ -15,6 +15,7 @@ require (
 	modernc.org/sqlite v1.62.0
 	pgregory.net/rapid v1.3.0
 )
+
 require (
 	github.com/VividCortex/ewma v1.2.0 // indirect
 	github.com/acarl005/stripansi v0.0.0-20180116102854-5a71ef0e047d // indirect
