@@ -1,0 +1,240 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"belfry"
+	"belfry/store"
+)
+
+func (s *Store) Arm(ctx context.Context, a store.Arm) ([]store.Armed, error) {
+	if len(a.Steps) != len(a.Claim.Items) {
+		return nil, fmt.Errorf("sqlite: arm: %d steps for %d items", len(a.Steps), len(a.Claim.Items))
+	}
+	var armed []store.Armed
+	var gone bool
+	err := s.doRows(ctx, durable, len(a.Steps), func(tx *txn) (err error) {
+		armed, gone, err = tx.arm(a)
+		return err
+	})
+	if err == nil && gone {
+		return nil, store.ErrGone
+	}
+	return armed, err
+}
+
+// arming is one call of Arm on its way.
+type arming struct {
+	store.Arm
+	was   *held // as the claim was found
+	now   *held // what stays in it: the armed
+	armed []store.Armed
+}
+
+func (tx *txn) arm(a store.Arm) (armed []store.Armed, gone bool, err error) {
+	was := tx.s.claims[a.Claim.ID]
+	if was == nil || was.owner != a.Owner.ID {
+		return nil, true, nil
+	}
+	facts, err := tx.factsNow(a.Claim.Items)
+	if err != nil {
+		return nil, false, err
+	}
+	g := &arming{Arm: a, was: was, now: &held{owner: was.owner, lease: a.Owner.Lease, alone: was.alone}}
+	for i, step := range a.Steps {
+		if err := tx.step(g, i, step, facts[i]); err != nil {
+			return nil, false, err
+		}
+	}
+	tx.setClaim(a.Claim.ID, g.now)
+	return g.armed, false, nil
+}
+
+// step carries out one step. An item that a cancel or a change of intent took out of the claim is skipped.
+func (tx *txn) step(g *arming, i int, step store.Step, f belfry.Facts) error {
+	item := g.Claim.Items[i]
+	num := 0
+	if item.Delivery != nil {
+		num = item.Delivery.ID.N
+	}
+	at := g.was.find(item.Notification.ID, num)
+	if at < 0 {
+		return nil
+	}
+	held := g.was.items[at]
+	if held.Delivery != nil {
+		return tx.stepDelivery(g, i, step, f, *held.Delivery)
+	}
+	n := held.Notification
+	switch {
+	case step.End != nil:
+		if err := tx.detail(n.ID, 0, step.End.Detail, step.End.Reason, g.Now); err != nil {
+			return err
+		}
+		return tx.endPlan(n, step.End.State, step.End.Reason, g.Now)
+	case step.Wait != nil:
+		return tx.waitAgain(held, *step.Wait, g.Now)
+	}
+	return tx.plan(g, i, step, f, held)
+}
+
+// detail keeps what an end has to say beyond its reason.
+func (tx *txn) detail(id belfry.ID, n int, detail string, reason belfry.Reason, now time.Time) error {
+	if detail == "" {
+		return nil
+	}
+	return tx.event(id, store.Event{At: now, N: n, Kind: store.EventEnded, Reason: reason, Detail: detail})
+}
+
+// waitAgain puts a notification back: parked by a pause, put off by its recheck, or just given back.
+func (tx *txn) waitAgain(it *heldItem, u store.Until, now time.Time) error {
+	n, w := it.Notification, it.Wait
+	w.Reason = u.Reason
+	switch u.Reason {
+	case belfry.ReasonPaused:
+		if err := tx.event(n.ID, store.Event{At: now, Kind: store.EventHeld, Reason: u.Reason, Until: u.At, Detail: u.Detail}); err != nil {
+			return err
+		}
+		return tx.park(n, it.home, u.At, nil, w)
+	case belfry.ReasonCheck:
+		w.Deferrals++
+		if err := tx.event(n.ID, store.Event{At: now, Kind: store.EventDeferred, Reason: u.Reason, Until: u.At, Detail: u.Detail}); err != nil {
+			return err
+		}
+	}
+	if u.At.After(n.Deadline) {
+		why := belfry.ReasonDeadline
+		if u.Reason != "" {
+			why = u.Reason
+		}
+		return tx.endPlan(n, belfry.Missed, why, now)
+	}
+	return tx.waitNotification(n, it.home, u.At, w)
+}
+
+// plan makes the deliveries of a notification and arms those that are to be sent now.
+func (tx *txn) plan(g *arming, i int, step store.Step, f belfry.Facts, it *heldItem) error {
+	n := it.Notification
+	if f.Category != nil && f.Category.Cooldown > 0 {
+		flies, err := tx.takeOff(n)
+		if err != nil {
+			return err
+		}
+		if !flies {
+			w := it.Wait
+			w.Reason = belfry.ReasonHeldByCooldown
+			if err := tx.event(n.ID, store.Event{At: g.Now, Kind: store.EventHeld, Reason: w.Reason, Until: n.Deadline}); err != nil {
+				return err
+			}
+			return tx.park(n, it.home, n.Deadline, nil, w)
+		}
+	}
+	if len(step.Tries) == 0 {
+		return fmt.Errorf("sqlite: arm: a step has neither an end, a wait nor a try")
+	}
+	if !step.Tries[0].Delivery.Sole {
+		fan, err := tx.fanout(n.ID)
+		if err != nil {
+			return err
+		}
+		fan.Stage, fan.Next = step.Stage, f.Category != nil && f.Category.Route == belfry.RouteFirst
+		for _, t := range step.Tries {
+			fan = fan.With(t.Delivery)
+		}
+		if err := tx.setFanout(n.ID, fan); err != nil {
+			return err
+		}
+	}
+	for j, t := range step.Tries {
+		d := t.Delivery
+		if t.Send && !d.State.Ended() {
+			d, _ = d.Take(g.Claim.ID, g.Now)
+		}
+		if err := tx.try(g, i, j, step, f, n, it.home, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeOff lets one notification about a subject be in flight in a category with a cooldown.
+func (tx *txn) takeOff(n belfry.Notification) (bool, error) {
+	var holder belfry.ID
+	_, err := tx.one(`INSERT INTO flight (project, recipient, category, subject, id) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (project, recipient, category, subject) DO UPDATE SET id = id RETURNING id`, []any{n.Project, n.Recipient, n.Category, n.Subject, n.ID}, &holder)
+	return holder == n.ID, err
+}
+
+// stepDelivery is [txn.step] for a delivery that was planned before.
+func (tx *txn) stepDelivery(g *arming, i int, step store.Step, f belfry.Facts, d belfry.Delivery) error {
+	n := g.Claim.Items[i].Notification
+	ok := false
+	switch {
+	case step.End != nil:
+		switch step.End.State {
+		case belfry.Dropped:
+			d, ok = d.Drop(g.Claim.ID, step.End.Reason)
+		case belfry.Failed:
+			d, ok = d.Fail(g.Claim.ID, step.End.Reason)
+		case belfry.Missed:
+			d, ok = d.Expire(g.Now, step.End.Reason)
+		}
+		if !ok {
+			return fmt.Errorf("sqlite: arm: delivery %v cannot end as %s", d.ID, step.End.State)
+		}
+		if err := tx.detail(n.ID, d.ID.N, step.End.Detail, step.End.Reason, g.Now); err != nil {
+			return err
+		}
+		return tx.put(n, d, g.Now)
+	case step.Wait != nil:
+		if step.Wait.Reason == belfry.ReasonCheck {
+			err := tx.event(n.ID, store.Event{At: g.Now, N: d.ID.N, Kind: store.EventDeferred, Reason: step.Wait.Reason, Until: step.Wait.At, Detail: step.Wait.Detail})
+			if err != nil {
+				return err
+			}
+			d, _ = d.Defer(g.Claim.ID, step.Wait.At)
+		} else {
+			d, _ = d.Release(g.Claim.ID, step.Wait.At, step.Wait.Reason)
+		}
+		return tx.put(n, d, g.Now)
+	}
+	return tx.try(g, i, 0, step, f, n, d.Channel, d)
+}
+
+// try judges one delivery, held by the claim if it is to be sent, and puts it where it then belongs.
+func (tx *txn) try(g *arming, i, j int, step store.Step, f belfry.Facts, n belfry.Notification, home string, d belfry.Delivery) error {
+	t := step.Tries[j]
+	if err := tx.detail(n.ID, d.ID.N, t.Detail, t.Delivery.Reason, g.Now); err != nil {
+		return err
+	}
+	var endpoint *belfry.Endpoint
+	if t.Send && d.State == belfry.Sending {
+		endpoint = f.EndpointOf(n, d)
+		arming := belfry.Arming{
+			Now: g.Now, Forbidden: f.Forbids(n, d, endpoint, g.Now), Pause: f.Paused(n, d, endpoint, g.Now),
+			Cancel: d.Cancel, Checked: step.Checked, Payload: t.Payload,
+		}
+		if f.Category != nil {
+			arming.Attempts = f.Category.Retry.Attempts
+		}
+		d, _ = d.Arm(g.Claim.ID, arming)
+	} else if d.State == belfry.Sending {
+		d, _ = d.Release(g.Claim.ID, g.Now, "")
+	}
+	result := store.Armed{Step: i, Try: j, Delivery: d}
+	if endpoint != nil {
+		result.Endpoint = *endpoint
+	}
+	g.armed = append(g.armed, result)
+	if !d.Armed {
+		return tx.put(n, d, g.Now)
+	}
+	item := store.Item{Notification: n, Delivery: &g.armed[len(g.armed)-1].Delivery, Due: d.Next}
+	if err := g.now.add(item, home); err != nil {
+		return err
+	}
+	g.now.items[len(g.now.items)-1].Delivery = &d
+	return nil
+}

@@ -1,0 +1,197 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"belfry"
+	"belfry/store"
+)
+
+func (s *Store) PutRecipient(ctx context.Context, now time.Time, r belfry.Recipient) (out belfry.Recipient, err error) {
+	err = s.do(ctx, durable, func(tx *txn) error {
+		out, err = tx.putRecipient(now, r)
+		return err
+	})
+	return out, err
+}
+
+// putRecipient makes or replaces a recipient; what is empty keeps its old value.
+func (tx *txn) putRecipient(now time.Time, r belfry.Recipient) (belfry.Recipient, error) {
+	err := tx.exec(`INSERT INTO recipient (project, id, zone, zone_source, zone_as_of, locale, attributes, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
+ON CONFLICT (project, id) DO UPDATE SET
+	zone = iif(?3 = '', zone, ?3), zone_source = iif(?3 = '', zone_source, ?4), zone_as_of = iif(?3 = '', zone_as_of, ?5),
+	locale = iif(?6 = '', locale, ?6), attributes = coalesce(?7, attributes), updated_at = ?8`,
+		r.Project, r.ID, r.Zone, r.ZoneSource, micros(r.ZoneAsOf), r.Locale, text(r.Attributes), micros(now))
+	if err != nil {
+		return r, err
+	}
+	out, _, err := tx.recipient(r.Project, r.ID)
+	return out, err
+}
+
+func (tx *txn) recipient(project, id string) (r belfry.Recipient, ok bool, err error) {
+	var asOf, created, updated int64
+	var attributes sql.NullString
+	r.Project, r.ID = project, id
+	ok, err = tx.one(`SELECT zone, zone_source, zone_as_of, locale, attributes, created_at, updated_at FROM recipient WHERE project = ? AND id = ?`,
+		[]any{project, id}, &r.Zone, &r.ZoneSource, &asOf, &r.Locale, &attributes, &created, &updated)
+	r.ZoneAsOf, r.CreatedAt, r.UpdatedAt, r.Attributes = instant(asOf), instant(created), instant(updated), raw(attributes)
+	return r, ok, err
+}
+
+func (s *Store) Recipient(ctx context.Context, project, id string) (r belfry.Recipient, err error) {
+	err = s.view(ctx, func(tx *txn) error {
+		var ok bool
+		if r, ok, err = tx.recipient(project, id); err == nil && !ok {
+			return orNotFound(nil, "recipient")
+		}
+		return err
+	})
+	return r, err
+}
+
+func (s *Store) DeleteRecipient(ctx context.Context, now time.Time, project, id string) (out store.Withdrawn, err error) {
+	err = s.do(ctx, durable, func(tx *txn) error {
+		out, err = tx.deleteRecipient(now, project, id)
+		return err
+	})
+	return out, err
+}
+
+// erasures overwrite or delete what is personal. Ids, times and outcomes stay.
+var erasures = []string{
+	`DELETE FROM recipient WHERE project = ?1 AND id = ?2`,
+	`DELETE FROM preference WHERE project = ?1 AND recipient = ?2`,
+	`DELETE FROM consent_log WHERE project = ?1 AND recipient = ?2`,
+	`DELETE FROM endpoint WHERE project = ?1 AND recipient = ?2`,
+	`DELETE FROM mark WHERE project = ?1 AND recipient = ?2`,
+}
+
+func (tx *txn) deleteRecipient(now time.Time, project, id string) (out store.Withdrawn, err error) {
+	if _, ok, err := tx.recipient(project, id); err != nil || !ok {
+		return out, orNotFound(err, "recipient")
+	}
+	tx.intent = true
+	for _, statement := range erasures {
+		if err := tx.exec(statement, project, id); err != nil {
+			return out, err
+		}
+	}
+	if out, err = tx.withdraw(now, project, id); err != nil {
+		return out, err
+	}
+	ids, _, err := tx.open(store.Filter{Project: project, Recipient: id}, 1<<30)
+	if err != nil {
+		return out, err
+	}
+	for _, nid := range ids { // those that are not planned yet
+		n, _, err := tx.notification(nid)
+		if err != nil {
+			return out, err
+		}
+		pieces, err := tx.pieces(n)
+		if err != nil {
+			return out, err
+		}
+		for _, p := range pieces {
+			if p.delivery != nil {
+				continue
+			}
+			if err := tx.remove(n, p); err != nil {
+				return out, err
+			}
+			if err := tx.endPlan(n, belfry.Dropped, belfry.ReasonRecipientGone, now); err != nil {
+				return out, err
+			}
+			out.Withdrawn++
+		}
+	}
+	err = tx.exec(`UPDATE delivery SET body = json_remove(body, '$.payload') WHERE id IN (SELECT id FROM notification WHERE project = ? AND recipient = ?)`, project, id)
+	if err != nil {
+		return out, err
+	}
+	return out, tx.exec(`UPDATE notification SET data = NULL, options = json_remove(options, '$.to') WHERE project = ? AND recipient = ?`, project, id)
+}
+
+func (s *Store) Preferences(ctx context.Context, project, recipient string) (p belfry.Preferences, err error) {
+	err = s.view(ctx, func(tx *txn) error {
+		p = belfry.Preferences{}
+		return tx.each(`SELECT category, channel, is_on FROM preference WHERE project = ? AND recipient = ?`, func(scan func(...any) error) error {
+			var category, channel string
+			var on bool
+			if err := scan(&category, &channel, &on); err != nil {
+				return err
+			}
+			if p[category] == nil {
+				p[category] = map[string]bool{}
+			}
+			p[category][channel] = on
+			return nil
+		}, project, recipient)
+	})
+	return p, err
+}
+
+func (s *Store) ChangePreferences(ctx context.Context, now time.Time, project, recipient string, changes []belfry.PreferenceChange, replace bool) (out store.Withdrawn, err error) {
+	err = s.do(ctx, durable, func(tx *txn) error {
+		out, err = tx.changePreferences(now, project, recipient, changes, replace)
+		return err
+	})
+	return out, err
+}
+
+func (tx *txn) changePreferences(now time.Time, project, recipient string, changes []belfry.PreferenceChange, replace bool) (out store.Withdrawn, err error) {
+	if _, ok, err := tx.recipient(project, recipient); err != nil || !ok {
+		return out, orNotFound(err, "recipient")
+	}
+	tx.intent = true
+	if replace {
+		err := tx.exec(`INSERT INTO consent_log (project, recipient, category, channel, is_on, source, at)
+SELECT project, recipient, category, channel, NULL, 'replaced', ?3 FROM preference WHERE project = ?1 AND recipient = ?2`, project, recipient, micros(now))
+		if err != nil {
+			return out, err
+		}
+		if err := tx.exec(`DELETE FROM preference WHERE project = ? AND recipient = ?`, project, recipient); err != nil {
+			return out, err
+		}
+	}
+	for _, c := range changes {
+		var on any
+		if c.On == nil {
+			err = tx.exec(`DELETE FROM preference WHERE project = ? AND recipient = ? AND category = ? AND channel = ?`, project, recipient, c.Category, c.Channel)
+		} else {
+			on = *c.On
+			err = tx.exec(`INSERT INTO preference (project, recipient, category, channel, is_on, source, at) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (project, recipient, category, channel) DO UPDATE SET is_on = excluded.is_on, source = excluded.source, at = excluded.at`,
+				project, recipient, c.Category, c.Channel, on, c.Source, micros(now))
+		}
+		if err != nil {
+			return out, err
+		}
+		err = tx.exec(`INSERT INTO consent_log (project, recipient, category, channel, is_on, source, at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+			project, recipient, c.Category, c.Channel, on, c.Source, micros(now))
+		if err != nil {
+			return out, err
+		}
+	}
+	return tx.withdraw(now, project, recipient)
+}
+
+func (s *Store) Marks(ctx context.Context, project, recipient, category, subject string) (marks []store.Mark, err error) {
+	err = s.view(ctx, func(tx *txn) error {
+		marks = nil
+		return tx.each(`SELECT category, subject, at, data, notification FROM mark WHERE project = ?1 AND recipient = ?2
+AND (?3 = '' OR category = ?3) AND (?4 = '' OR subject = ?4) ORDER BY category, subject`, func(scan func(...any) error) error {
+			var m store.Mark
+			var at int64
+			var data sql.NullString
+			err := scan(&m.Category, &m.Subject, &at, &data, &m.Notification)
+			m.At, m.Data = instant(at), raw(data)
+			marks = append(marks, m)
+			return err
+		}, project, recipient, category, subject)
+	})
+	return marks, err
+}

@@ -1,0 +1,163 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"belfry"
+	"belfry/store"
+)
+
+func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Settled, error) {
+	var out []store.Settled
+	err := s.doRows(ctx, durable, len(settlements), func(tx *txn) error {
+		out = make([]store.Settled, len(settlements))
+		for i, st := range settlements {
+			settled, err := tx.settle(st)
+			if err != nil {
+				return err
+			}
+			out[i] = settled
+		}
+		return nil
+	})
+	return out, err
+}
+
+func (tx *txn) settle(st store.Settlement) (out store.Settled, err error) {
+	id := st.Delivery.ID
+	place, found, err := tx.find(id, st.Claim)
+	if err != nil || !found {
+		return store.Settled{Delivery: st.Delivery, Late: true}, err
+	}
+	before := place.d
+	out.Late = place.claim != st.Claim
+	d, moved := before.Settle(st.Claim, st.Answer, belfry.Settling{Now: st.Now, Policy: st.Policy, Jitter: st.Jitter, Cancel: before.Cancel})
+	if !moved {
+		out.Delivery = before
+		return out, nil
+	}
+	out.Delivery = d
+	if d.State.Ended() {
+		out.Summary = d.State
+	}
+	if out.Late {
+		err := tx.event(id.Notification, store.Event{At: st.Now, N: id.N, Kind: store.EventLateWord, Detail: string(st.Answer.Outcome)})
+		if err != nil {
+			return out, err
+		}
+	}
+	if err := tx.move(st.Notification, place, d, st.Now); err != nil {
+		return out, err
+	}
+	if d.State == belfry.Sent && before.State != belfry.Sent {
+		if err := tx.moveMark(st.Notification, d.SentAt(), st.MarkData); err != nil {
+			return out, err
+		}
+	}
+	return out, tx.judgeEndpoint(st)
+}
+
+// place is where a delivery stands.
+type place struct {
+	d     belfry.Delivery
+	claim belfry.ID // that holds it; 0: it waits, or is in the archive
+}
+
+// find looks where a delivery can stand: in a claim (first the likely one), in a waiting room, in the archive.
+func (tx *txn) find(id belfry.DeliveryID, likely belfry.ID) (p place, found bool, err error) {
+	if h := tx.s.claims[likely]; h != nil {
+		if i := h.find(id.Notification, id.N); i >= 0 {
+			return place{*h.items[i].Delivery, likely}, true, nil
+		}
+	}
+	if c, i := tx.s.holding(id.Notification, id.N); c != 0 {
+		return place{*tx.s.claims[c].items[i].Delivery, c}, true, nil
+	}
+	var b string
+	found, err = tx.one(`SELECT body FROM waiting WHERE id = ?1 AND n = ?2 UNION ALL SELECT body FROM delivery WHERE id = ?1 AND n = ?2`, []any{id.Notification, id.N}, &b)
+	if found {
+		err = json.Unmarshal([]byte(b), &p.d)
+	}
+	return p, found, err
+}
+
+// holding is the claim that holds a delivery, or a notification to be planned (n = 0); 0 when none does.
+func (s *Store) holding(id belfry.ID, n int) (claim belfry.ID, index int) {
+	for c, h := range s.claims {
+		if i := h.find(id, n); i >= 0 {
+			return c, i
+		}
+	}
+	return 0, -1
+}
+
+// move takes a delivery from where it stands to where it belongs now.
+func (tx *txn) move(n belfry.Notification, from place, d belfry.Delivery, now time.Time) error {
+	switch {
+	case from.claim != 0 && d.State == belfry.Sending: // stays where it is, changed
+		h := tx.s.claims[from.claim]
+		i := h.find(d.ID.Notification, d.ID.N)
+		item, home := h.items[i].Item, h.items[i].home
+		item.Delivery = &d
+		c := h.without(i)
+		if err := c.add(item, home); err != nil {
+			return err
+		}
+		tx.setClaim(from.claim, c)
+		return nil
+	case from.claim != 0:
+		h := tx.s.claims[from.claim]
+		tx.setClaim(from.claim, h.without(h.find(d.ID.Notification, d.ID.N)))
+	case !from.d.State.Ended():
+		if err := tx.exec(`DELETE FROM waiting WHERE id = ? AND n = ?`, d.ID.Notification, d.ID.N); err != nil {
+			return err
+		}
+	}
+	return tx.put(n, d, now)
+}
+
+// moveMark moves what was last sent about the subject, forward only.
+func (tx *txn) moveMark(n belfry.Notification, at time.Time, data json.RawMessage) error {
+	if data == nil {
+		data = n.Data
+	}
+	if n.Sensitive {
+		data = nil
+	}
+	return tx.exec(`INSERT INTO mark (project, recipient, category, subject, at, data, notification) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (project, recipient, category, subject) DO UPDATE SET at = excluded.at, data = excluded.data, notification = excluded.notification
+WHERE excluded.at > mark.at`, n.Project, n.Recipient, n.Category, n.Subject, micros(at), text(data), n.ID)
+}
+
+// judgeEndpoint lets an answer count for or against its endpoint.
+func (tx *txn) judgeEndpoint(st store.Settlement) error {
+	e := st.Endpoint
+	if e.ID == 0 {
+		return nil
+	}
+	switch st.Answer.Outcome {
+	case belfry.OutcomeAccepted:
+		if e.Strikes > 0 {
+			return tx.exec(`UPDATE endpoint SET strikes = 0 WHERE id = ?`, e.ID)
+		}
+	case belfry.OutcomeGone:
+		var armedAt time.Time
+		for _, a := range st.Delivery.Attempts {
+			if a.Claim == st.Claim {
+				armedAt = a.ArmedAt
+			}
+		}
+		// A registration after the try was armed speaks for a token that the answer did not know.
+		retired, err := tx.change(`UPDATE endpoint SET retired_at = ?, reason = ? WHERE id = ? AND retired_at = 0 AND registered_at <= ?`,
+			micros(st.Now), belfry.ReasonGone, e.ID, micros(armedAt))
+		if err != nil || retired == 0 {
+			return err
+		}
+		tx.intent = true
+		_, err = tx.withdraw(st.Now, e.Project, e.Recipient)
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,230 @@
+// Package sqlite keeps the engine's state in one SQLite file: a single writer that groups concurrent work
+// into shared commits, and a pool of readers. It is the default store, for one engine process.
+//
+// What was acknowledged is on the disk: WAL with synchronous=FULL. Only claims are committed without a
+// sync, since a claim that a power cut undoes has left its items where they were.
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"belfry"
+	"belfry/store"
+
+	"modernc.org/sqlite" // registers the driver "sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// Options of a store. The zero value is the safe default.
+type Options struct {
+	// Synchronous is FULL (default) or NORMAL, which may lose the last commits in a power cut, though not
+	// in a crash of the process.
+	Synchronous string
+	// Group is the most rows that share a commit; default 2,048.
+	Group int
+	// Busy is how long to wait for another connection that holds the file; default 5 s.
+	Busy time.Duration
+}
+
+// Store is a store.Store on one SQLite file.
+type Store struct {
+	path    string
+	options Options
+	write   *sql.DB // one connection, used by the writer goroutine alone
+	read    *sql.DB
+	readers chan *txn
+	lock    *os.File
+
+	ops    chan *op
+	closed chan struct{}
+	done   sync.WaitGroup
+
+	tx     *txn                // of the writer goroutine
+	claims map[belfry.ID]*held // of the writer goroutine: what the table claim holds
+
+	intent atomic.Uint64 // grows after every commit that changed what Facts reads
+	facts  factCache
+}
+
+var _ store.Store = (*Store)(nil)
+
+// FileName is the name of the database inside a data folder.
+const FileName = "belfry.db"
+
+// Open opens, or makes, the store in a data folder and brings its schema up to date. It fails when another
+// process has the folder open.
+func Open(ctx context.Context, dir string, o Options) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("sqlite: make data folder: %w", err)
+	}
+	return OpenFile(ctx, filepath.Join(dir, FileName), o)
+}
+
+// OpenFile is [Open] for a file, which may hold the caller's own tables too: see [InTx].
+func OpenFile(ctx context.Context, path string, o Options) (*Store, error) {
+	o.Synchronous = cmp.Or(o.Synchronous, "FULL")
+	if o.Synchronous != "FULL" && o.Synchronous != "NORMAL" {
+		return nil, fmt.Errorf("sqlite: synchronous is %q: want FULL or NORMAL", o.Synchronous)
+	}
+	o.Group = cmp.Or(o.Group, 2048)
+	o.Busy = cmp.Or(o.Busy, 5*time.Second)
+	lock, err := lockFile(path + ".lock")
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{path: path, options: o, lock: lock, ops: make(chan *op, 1024), closed: make(chan struct{}), claims: map[belfry.ID]*held{}}
+	s.facts.init()
+	if err := s.open(ctx); err != nil {
+		s.release()
+		return nil, err
+	}
+	s.done.Go(s.writer)
+	s.done.Go(s.checkpoints)
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context) (err error) {
+	dsn := func(extra string) string {
+		return fmt.Sprintf("file:%s?_pragma=busy_timeout(%d)&_pragma=foreign_keys(1)&_pragma=cache_size(-65536)%s", s.path, s.options.Busy.Milliseconds(), extra)
+	}
+	if s.write, err = sql.Open("sqlite", dsn("&_pragma=journal_mode(WAL)&_pragma=wal_autocheckpoint(0)&_pragma=synchronous("+s.options.Synchronous+")")); err != nil {
+		return err
+	}
+	s.write.SetMaxOpenConns(1)
+	conn, err := s.write.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("sqlite: open %s: %w", s.path, explain(err))
+	}
+	s.tx = newTxn(conn)
+	s.tx.s = s
+	if err := migrate(ctx, conn, time.Now()); err != nil {
+		return err
+	}
+	if err := s.tx.loadClaims(); err != nil {
+		return fmt.Errorf("sqlite: read claims: %w", explain(err))
+	}
+	if s.read, err = sql.Open("sqlite", dsn("&_pragma=query_only(1)")); err != nil {
+		return err
+	}
+	readers := max(4, runtime.GOMAXPROCS(0))
+	s.read.SetMaxOpenConns(readers)
+	s.readers = make(chan *txn, readers)
+	for range readers {
+		conn, err := s.read.Conn(ctx)
+		if err != nil {
+			return explain(err)
+		}
+		s.readers <- newTxn(conn)
+	}
+	return nil
+}
+
+// lockFile takes the lock that keeps a second engine off the data. The kernel drops it with the process.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: open lock file: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("sqlite: another process has %s open: stop it, or use another data folder", filepath.Dir(path))
+		}
+		return nil, fmt.Errorf("sqlite: lock %s: %w", path, err)
+	}
+	return f, nil
+}
+
+func (s *Store) Close() error {
+	select {
+	case <-s.closed:
+		return nil
+	default:
+		close(s.closed)
+	}
+	s.done.Wait()
+	return s.release()
+}
+
+func (s *Store) release() error {
+	var errs []error
+	if s.tx != nil {
+		errs = append(errs, s.tx.close())
+	}
+	for len(s.readers) > 0 {
+		errs = append(errs, (<-s.readers).close())
+	}
+	for _, db := range []*sql.DB{s.read, s.write} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(append(errs, s.lock.Close())...)
+}
+
+// Ping writes a row, so that a full disk or a locked file shows.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.do(ctx, durable, func(tx *txn) error {
+		return tx.exec(`INSERT INTO secret (name, value) VALUES ('ping', ?1) ON CONFLICT (name) DO UPDATE SET value = ?1`, time.Now().UTC().Format(time.RFC3339))
+	})
+}
+
+// checkpoints moves the log into the file beside the writer, so that no commit waits for it.
+func (s *Store) checkpoints() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.closed:
+			return
+		case <-tick.C:
+			mode := "PASSIVE"
+			if info, err := os.Stat(s.path + "-wal"); err == nil && info.Size() > maxLog {
+				mode = "TRUNCATE" // waits for the writer: the log must not eat the disk
+			} else if err != nil || info.Size() < minLog {
+				continue
+			}
+			s.checkpoint(mode)
+		}
+	}
+}
+
+const (
+	minLog = 4 << 20
+	maxLog = 512 << 20
+)
+
+func (s *Store) checkpoint(mode string) {
+	db, err := sql.Open("sqlite", fmt.Sprintf("file:%s?_pragma=busy_timeout(1000)&_pragma=synchronous(%s)", s.path, s.options.Synchronous))
+	if err != nil {
+		return
+	}
+	defer db.Close()
+	db.Exec("PRAGMA wal_checkpoint(" + mode + ")") // a busy one is tried again in a second
+}
+
+// explain gives SQLite's errors a code and says what to do.
+func explain(err error) error {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch e.Code() & 0xff {
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		return belfry.Errorf(belfry.CodeBusy, "the database is held by another connection: try again")
+	case sqlite3.SQLITE_FULL:
+		return belfry.Errorf(belfry.CodeStoreFull, "the disk with the database is full: make room")
+	}
+	return fmt.Errorf("sqlite: %w", err)
+}

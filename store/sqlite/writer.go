@@ -1,0 +1,265 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"belfry"
+)
+
+// op is a piece of work for the writer. run may be called twice, and must leave nothing behind outside the
+// transaction.
+type op struct {
+	run    func(*txn) error
+	sync   durability
+	rows   int
+	result chan error
+}
+
+type durability bool
+
+const (
+	durable durability = true  // the commit is on the disk before the call returns
+	lazy    durability = false // a power cut may undo it
+)
+
+var errClosed = errors.New("sqlite: the store is closed")
+
+// do runs work in a transaction of the writer, together with whatever else is waiting, and returns after
+// the commit. A call that was taken is carried out even if ctx ends.
+func (s *Store) do(ctx context.Context, sync durability, run func(*txn) error) error {
+	return s.doRows(ctx, sync, 1, run)
+}
+
+func (s *Store) doRows(ctx context.Context, sync durability, rows int, run func(*txn) error) error {
+	o := &op{run, sync, rows, make(chan error, 1)}
+	select {
+	case <-s.closed:
+		return errClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	case s.ops <- o:
+	}
+	return <-o.result
+}
+
+func (s *Store) writer() {
+	group := make([]*op, 0, 256)
+	for {
+		select {
+		case o := <-s.ops:
+			group = append(group[:0], o)
+		case <-s.closed:
+			for { // what was taken is finished; new calls are refused
+				select {
+				case o := <-s.ops:
+					s.commit([]*op{o})
+				default:
+					return
+				}
+			}
+		}
+		rows := group[0].rows
+	gather:
+		for rows < s.options.Group {
+			select {
+			case o := <-s.ops:
+				group = append(group, o)
+				rows += o.rows
+			default:
+				break gather
+			}
+		}
+		s.commit(group)
+	}
+}
+
+// commit runs a group in one transaction. When one of several fails, each is run in its own: no call
+// suffers for another's mistake.
+func (s *Store) commit(group []*op) {
+	err := s.try(group)
+	if err != nil && len(group) > 1 && belfry.CodeOf(err) != belfry.CodeBusy {
+		for _, o := range group {
+			o.result <- s.try([]*op{o})
+		}
+		return
+	}
+	for _, o := range group {
+		o.result <- err
+	}
+}
+
+func (s *Store) try(group []*op) error {
+	sync := lazy
+	for _, o := range group {
+		sync = sync || o.sync
+	}
+	if err := s.tx.begin(sync == durable && s.options.Synchronous == "FULL"); err != nil {
+		return explain(err)
+	}
+	for _, o := range group {
+		if err := o.run(s.tx); err != nil {
+			s.tx.rollback()
+			return explain(err)
+		}
+	}
+	if err := s.tx.commit(); err != nil {
+		s.tx.rollback()
+		return explain(err)
+	}
+	if s.tx.intent {
+		s.intent.Add(1)
+	}
+	return nil
+}
+
+// txn is a transaction on a connection, with its prepared statements.
+type txn struct {
+	conn   conn
+	stmts  map[string]*sql.Stmt
+	full   bool // synchronous=FULL is set
+	intent bool // it changes what Facts reads
+
+	s     *Store              // nil in a caller's transaction and in a reader
+	was   map[belfry.ID]*held // claims as they were before this transaction
+	stats map[statKey]int
+}
+
+// conn is what a connection and a caller's transaction have in common.
+type conn interface {
+	PrepareContext(context.Context, string) (*sql.Stmt, error)
+	ExecContext(context.Context, string, ...any) (sql.Result, error)
+}
+
+func newTxn(c conn) *txn {
+	return &txn{conn: c, stmts: map[string]*sql.Stmt{}, was: map[belfry.ID]*held{}, stats: map[statKey]int{}}
+}
+
+func (t *txn) begin(full bool) error {
+	t.intent = false
+	clear(t.was)
+	clear(t.stats)
+	if t.full != full {
+		mode := "PRAGMA synchronous=NORMAL"
+		if full {
+			mode = "PRAGMA synchronous=FULL"
+		}
+		if err := t.exec(mode); err != nil {
+			return err
+		}
+		t.full = full
+	}
+	return t.exec("BEGIN IMMEDIATE")
+}
+
+func (t *txn) commit() error {
+	if err := t.flushClaims(); err != nil {
+		return err
+	}
+	if err := t.flushStats(); err != nil {
+		return err
+	}
+	return t.exec("COMMIT")
+}
+
+func (t *txn) rollback() {
+	t.exec("ROLLBACK") // fails when SQLite rolled back by itself
+	for id, h := range t.was {
+		t.s.claims[id] = h
+		if h == nil {
+			delete(t.s.claims, id)
+		}
+	}
+}
+
+func (t *txn) stmt(query string) (*sql.Stmt, error) {
+	if st := t.stmts[query]; st != nil {
+		return st, nil
+	}
+	st, err := t.conn.PrepareContext(context.Background(), query)
+	if err != nil {
+		return nil, err
+	}
+	t.stmts[query] = st
+	return st, nil
+}
+
+func (t *txn) exec(query string, args ...any) error {
+	_, err := t.change(query, args...)
+	return err
+}
+
+// change is exec that tells how many rows changed.
+func (t *txn) change(query string, args ...any) (int64, error) {
+	st, err := t.stmt(query)
+	if err != nil {
+		return 0, err
+	}
+	r, err := st.Exec(args...)
+	if err != nil {
+		return 0, err
+	}
+	return r.RowsAffected()
+}
+
+// each calls row for every row of a query; scan reads its columns.
+func (t *txn) each(query string, row func(scan func(...any) error) error, args ...any) error {
+	st, err := t.stmt(query)
+	if err != nil {
+		return err
+	}
+	rows, err := st.Query(args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(rows.Scan); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// one reads a single row; ok is false when there is none.
+func (t *txn) one(query string, args []any, dest ...any) (ok bool, err error) {
+	st, err := t.stmt(query)
+	if err != nil {
+		return false, err
+	}
+	switch err := st.QueryRow(args...).Scan(dest...); {
+	case errors.Is(err, sql.ErrNoRows):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return true, nil
+}
+
+func (t *txn) close() error {
+	for _, st := range t.stmts {
+		st.Close()
+	}
+	if c, ok := t.conn.(*sql.Conn); ok {
+		return c.Close()
+	}
+	return nil
+}
+
+// view runs reads in one snapshot.
+func (s *Store) view(ctx context.Context, run func(*txn) error) error {
+	select {
+	case t := <-s.readers:
+		defer func() { s.readers <- t }()
+		if err := t.exec("BEGIN"); err != nil {
+			return explain(err)
+		}
+		defer t.exec("ROLLBACK")
+		return explain(run(t))
+	case <-s.closed:
+		return errClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
