@@ -123,13 +123,16 @@ func (d Delivery) end(s State, r Reason) Delivery {
 }
 
 // waits is where an open delivery stands when nobody holds it. why, if any, is what it will have been
-// missed for when the deadline comes first.
+// missed for when the deadline comes first. A wait is never cut short: the clock may have been set back.
 func (d Delivery) waits(next time.Time, why Reason) Delivery {
 	d.State, d.Reason = Pending, why
 	if len(d.Attempts) > 0 {
 		d.State = Retry
 	}
-	d.Next, d.Claim, d.Armed = next, 0, false
+	if next.After(d.Next) {
+		d.Next = next
+	}
+	d.Claim, d.Armed = 0, false
 	return d
 }
 
@@ -203,7 +206,7 @@ func (d Delivery) Arm(claim ID, a Arming) (Delivery, bool) {
 	switch {
 	case d.accepted():
 		return d.end(Sent, ""), true
-	case a.Cancel:
+	case a.Cancel || d.Cancel:
 		return d.end(Cancelled, ReasonByCaller), true
 	case a.Now.After(d.Deadline):
 		return d.end(Missed, cmp.Or(d.Reason, ReasonDeadline)), true
@@ -239,6 +242,9 @@ type Settling struct {
 // what waits or is held unarmed into sent; it never undoes an end. It is refused when claim armed no try,
 // or that try has a definite outcome already.
 func (d Delivery) Settle(claim ID, answer Answer, s Settling) (Delivery, bool) {
+	if !answer.Outcome.Definite() {
+		answer.Outcome = OutcomeAmbiguous
+	}
 	i := slices.IndexFunc(d.Attempts, func(a Attempt) bool { return a.Claim == claim })
 	if i < 0 || d.Attempts[i].Outcome.Definite() ||
 		d.Attempts[i].Outcome == OutcomeAmbiguous && answer.Outcome != OutcomeAccepted {
@@ -304,10 +310,15 @@ func (d Delivery) late() Delivery {
 	return d
 }
 
-// Confirm is T15: a receipt says that the try of a claim was accepted. claim 0 means the last one.
+// Confirm is T15: a receipt says that the try of a claim was accepted. claim 0 means that it names none:
+// the last one that may have been accepted.
 func (d Delivery) Confirm(claim ID, now time.Time) (Delivery, bool) {
-	if claim == 0 && len(d.Attempts) > 0 {
-		claim = d.Attempts[len(d.Attempts)-1].Claim
+	if claim == 0 {
+		for _, a := range d.Attempts {
+			if !a.Outcome.Definite() {
+				claim = a.Claim
+			}
+		}
 	}
 	i := slices.IndexFunc(d.Attempts, func(a Attempt) bool { return a.Claim == claim })
 	if i < 0 {

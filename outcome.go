@@ -20,8 +20,14 @@ const (
 	OutcomeAmbiguous     Outcome = "ambiguous"     // it may have been accepted
 )
 
-// Definite says that the outcome rules an acceptance in or out.
-func (o Outcome) Definite() bool { return o != OutcomeOpen && o != OutcomeAmbiguous }
+// Definite says that the outcome rules an acceptance in or out. An outcome that is not in the list does not.
+func (o Outcome) Definite() bool {
+	switch o {
+	case OutcomeAccepted, OutcomeRefused, OutcomeGone, OutcomeThrottled, OutcomeMisconfigured, OutcomeNotSent:
+		return true
+	}
+	return false
+}
 
 // Spends says that the outcome uses up one of the allowed attempts.
 func (o Outcome) Spends() bool { return o != OutcomeThrottled && o != OutcomeMisconfigured }
