@@ -23,6 +23,9 @@ func (v Value) Decode(into any) error {
 	return planOf(p.Type().Elem())(v, p.Elem())
 }
 
+// DecodeStrict keeps the value to be decoded later.
+func (v *Value) DecodeStrict(x Value) error { *v = x; return nil }
+
 // plan decodes into values of one type.
 type plan func(v Value, to reflect.Value) error
 
