@@ -212,10 +212,10 @@ func (d Delivery) Arm(claim ID, a Arming) (Delivery, bool) {
 		return d.end(Missed, cmp.Or(d.Reason, ReasonDeadline)), true
 	case a.Forbidden != "":
 		return d.end(Dropped, a.Forbidden), true
-	case a.Pause != nil:
-		return d.waits(a.Pause.Ends(d.Deadline), ReasonPaused), true
 	case a.Now.Before(d.Next):
 		return d.waits(d.Next, ""), true
+	case a.Pause != nil:
+		return d.waits(a.Pause.Ends(d.Deadline), ReasonPaused), true
 	case !a.Checked.IsZero() && !(Verdict{At: a.Checked}).Fresh(a.Now):
 		return d.waits(a.Now, d.Reason), true
 	case d.Spent() >= a.Attempts:
