@@ -44,6 +44,9 @@ func exploreAll(t *testing.T, list []Config) {
 		for _, c := range list {
 			c.Mode = mode
 			t.Run(string(mode), func(t *testing.T) {
+				if !*long {
+					t.Parallel()
+				}
 				r := explore(t, c)
 				for _, end := range []belfry.State{belfry.Sent, belfry.Dropped, belfry.Failed, belfry.Missed, belfry.Cancelled, belfry.Unknown} {
 					if r.Ends[end] == 0 {

@@ -136,7 +136,7 @@ func (s *state) world(c Config, friendly, hostile take) {
 		friendly("lift the pause", func(n *state) {
 			n.paused = false
 			if (n.d.State == belfry.Pending || n.d.State == belfry.Retry) && n.d.Next.Equal(deadline.time()) {
-				n.d.Next = s.now.time()
+				n.d.Next = max(s.now, due).time()
 			}
 		})
 	}
