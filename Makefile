@@ -1,0 +1,36 @@
+# make demo shows the engine at work; make test runs every test; make check is what a change has to pass.
+GO ?= go
+FUZZTIME ?= 20s
+
+.PHONY: demo build test race vet check fuzz model bench
+
+demo:
+	$(GO) run ./cmd/belfry demo
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o belfry ./cmd/belfry
+
+test:
+	$(GO) test ./...
+
+# The race detector makes SQLite some fifteen times slower, so this runs the short form of the long tests.
+race:
+	.ci/needs cc
+	CGO_ENABLED=1 $(GO) test -race -short ./...
+
+vet:
+	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted: $$unformatted"; exit 1; }
+	$(GO) vet ./...
+
+check: vet test race
+
+fuzz:
+	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+		echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
+
+# Minutes, and some GB of memory.
+model:
+	$(GO) test ./internal/model -timeout 2h -v -model.long
+
+bench:
+	$(GO) run ./cmd/belfry bench
