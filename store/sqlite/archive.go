@@ -9,70 +9,62 @@ import (
 )
 
 // archive writes down a delivery that ended. Evidence that comes later replaces it.
-func (tx *txn) archive(n belfry.Notification, d belfry.Delivery, at time.Time) error {
+func (tx *txn) archive(n belfry.Notification, d belfry.Delivery, at time.Time) {
 	if n.Sensitive {
 		d.Payload = nil
 	}
-	b, err := body(d)
-	if err != nil {
-		return err
-	}
-	return tx.exec(`INSERT INTO delivery (id, n, ended_at, body) VALUES (?, ?, ?, ?)
-ON CONFLICT (id, n) DO UPDATE SET body = excluded.body`, d.ID.Notification, d.ID.N, micros(at), b)
+	tx.add(intoDelivery, d.ID.Notification, d.ID.N, micros(at), string(appendDelivery(nil, &d)))
 }
 
-// put is where every delivery that moved goes: to the archive, to a waiting room, or aside. home is the
-// queue of a notification that is planned again.
-func (tx *txn) put(n belfry.Notification, d belfry.Delivery, now time.Time) error {
+// put is where every delivery that moved goes: to the archive, to a waiting room, or aside. again says that
+// it had ended before, and evidence moved it.
+func (tx *txn) put(n belfry.Notification, d belfry.Delivery, again bool, now time.Time) error {
 	var err error
 	switch {
 	case d.State.Ended():
-		err = tx.archive(n, d, now)
+		tx.archive(n, d, now)
 	case d.Reason == belfry.ReasonPaused:
-		if err = tx.park(n, d.Channel, d.Next, &d, store.Wait{}); err == nil {
-			err = tx.event(n.ID, store.Event{At: now, N: d.ID.N, Kind: store.EventHeld, Reason: d.Reason, Until: d.Next})
-		}
+		tx.event(n.ID, store.Event{At: now, N: d.ID.N, Kind: store.EventHeld, Reason: d.Reason, Until: d.Next})
+		err = tx.park(n, d.Channel, d.Next, &d, store.Wait{})
 	default:
 		err = tx.waitDelivery(n, d)
 	}
 	if err != nil {
 		return err
 	}
-	return tx.summarize(n, d, now)
+	return tx.summarize(n, d, again, now)
 }
 
 // summarize carries a delivery's move to its notification.
-func (tx *txn) summarize(n belfry.Notification, d belfry.Delivery, now time.Time) error {
+func (tx *txn) summarize(n belfry.Notification, d belfry.Delivery, again bool, now time.Time) error {
 	if d.Sole {
 		if !d.State.Ended() {
 			return nil
 		}
-		return tx.end(n, d.State, d.Reason, now)
+		return tx.end(n, d.State, d.Reason, again, now)
 	}
-	f, err := tx.fanout(n.ID)
+	before, err := tx.fanout(n.ID)
 	if err != nil {
 		return err
 	}
-	f = f.With(d)
+	f := before.With(d)
 	if err := tx.setFanout(n.ID, f); err != nil {
 		return err
 	}
-	return tx.settleFanout(n, f, now)
+	return tx.settleFanout(n, f, again && !before.Open(), now)
 }
 
 // settleFanout ends a notification whose deliveries have all ended, or starts its next stage.
-func (tx *txn) settleFanout(n belfry.Notification, f store.Fanout, now time.Time) error {
+func (tx *txn) settleFanout(n belfry.Notification, f store.Fanout, again bool, now time.Time) error {
 	switch {
 	case f.Open():
 		return nil
-	case f.GoesOn():
-		if err := tx.event(n.ID, store.Event{At: now, Kind: store.EventNextStage}); err != nil {
-			return err
-		}
+	case f.GoesOn() && !again:
+		tx.event(n.ID, store.Event{At: now, Kind: store.EventNextStage})
 		return tx.waitNotification(n, "", now, store.Wait{Stage: f.Stage, From: f.Last()})
 	}
 	s := f.Summary()
-	return tx.end(n, s.State, s.Reason, now)
+	return tx.end(n, s.State, s.Reason, again, now)
 }
 
 func (tx *txn) fanout(id belfry.ID) (f store.Fanout, err error) {
@@ -102,18 +94,13 @@ func (tx *txn) endPlan(n belfry.Notification, state belfry.State, reason belfry.
 		s := f.Summary()
 		state, reason = s.State, s.Reason
 	}
-	return tx.end(n, state, reason, now)
+	return tx.end(n, state, reason, false, now)
 }
 
-// end writes a notification's end, frees its fact and lets the next about its subject go. An end that
-// evidence changes is written again.
-func (tx *txn) end(n belfry.Notification, state belfry.State, reason belfry.Reason, now time.Time) error {
-	written, err := tx.change(`INSERT INTO ended (id, state, reason, at, wiped) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-		n.ID, state, reason, micros(now), n.Sensitive)
-	if err != nil {
-		return err
-	}
-	if written == 0 {
+// end writes a notification's end, frees its fact and lets the next about its subject go. again says that
+// it had ended, and evidence changes how.
+func (tx *txn) end(n belfry.Notification, state belfry.State, reason belfry.Reason, again bool, now time.Time) error {
+	if again {
 		was, why, err := tx.state(n.ID)
 		if err != nil || was == state && why == reason {
 			return err
@@ -122,6 +109,8 @@ func (tx *txn) end(n belfry.Notification, state belfry.State, reason belfry.Reas
 			return err
 		}
 		tx.count(n.Project, was, why, -1)
+	} else {
+		tx.add(intoEnded, n.ID, state, reason, micros(now), n.Sensitive)
 	}
 	tx.count(n.Project, state, reason, 1)
 	if n.Once != nil && n.Once.Releases(state) {
@@ -140,9 +129,18 @@ func (tx *txn) end(n belfry.Notification, state belfry.State, reason belfry.Reas
 
 // land ends a notification's flight and wakes those that waited for it.
 func (tx *txn) land(n belfry.Notification, now time.Time) error {
-	var one int
-	if ok, err := tx.one(`SELECT 1 FROM flight LIMIT 1`, nil, &one); err != nil || !ok {
-		return err
+	if tx.flights == 0 {
+		var one int
+		ok, err := tx.peek(`SELECT 1 FROM flight LIMIT 1`, nil, &one)
+		if err != nil {
+			return err
+		}
+		if tx.flights = 1; ok {
+			tx.flights = 2
+		}
+	}
+	if tx.flights == 1 {
+		return nil
 	}
 	landed, err := tx.change(`DELETE FROM flight WHERE project = ? AND recipient = ? AND category = ? AND subject = ? AND id = ?`,
 		n.Project, n.Recipient, n.Category, n.Subject, n.ID)
@@ -184,9 +182,8 @@ func (tx *txn) state(id belfry.ID) (state belfry.State, reason belfry.Reason, er
 	return belfry.Sending, "", err
 }
 
-func (tx *txn) event(id belfry.ID, e store.Event) error {
-	return tx.exec(`INSERT INTO event (id, n, at, kind, reason, until, detail) VALUES (?, ?, ?, ?, ?, ?, ?)`,
-		id, e.N, micros(e.At), e.Kind, e.Reason, micros(e.Until), e.Detail)
+func (tx *txn) event(id belfry.ID, e store.Event) {
+	tx.add(intoEvent, id, e.N, micros(e.At), e.Kind, e.Reason, micros(e.Until), e.Detail)
 }
 
 type statKey struct {

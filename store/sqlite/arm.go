@@ -70,9 +70,7 @@ func (tx *txn) step(g *arming, i int, step store.Step, f belfry.Facts) error {
 	n := held.Notification
 	switch {
 	case step.End != nil:
-		if err := tx.detail(n.ID, 0, step.End.Detail, step.End.Reason, g.Now); err != nil {
-			return err
-		}
+		tx.detail(n.ID, 0, step.End.Detail, step.End.Reason, g.Now)
 		return tx.endPlan(n, step.End.State, step.End.Reason, g.Now)
 	case step.Wait != nil:
 		return tx.waitAgain(held, *step.Wait, g.Now)
@@ -81,11 +79,11 @@ func (tx *txn) step(g *arming, i int, step store.Step, f belfry.Facts) error {
 }
 
 // detail keeps what an end has to say beyond its reason.
-func (tx *txn) detail(id belfry.ID, n int, detail string, reason belfry.Reason, now time.Time) error {
+func (tx *txn) detail(id belfry.ID, n int, detail string, reason belfry.Reason, now time.Time) {
 	if detail == "" {
-		return nil
+		return
 	}
-	return tx.event(id, store.Event{At: now, N: n, Kind: store.EventEnded, Reason: reason, Detail: detail})
+	tx.event(id, store.Event{At: now, N: n, Kind: store.EventEnded, Reason: reason, Detail: detail})
 }
 
 // waitAgain puts a notification back: parked by a pause, put off by its recheck, or just given back.
@@ -94,15 +92,11 @@ func (tx *txn) waitAgain(it *heldItem, u store.Until, now time.Time) error {
 	w.Reason = u.Reason
 	switch u.Reason {
 	case belfry.ReasonPaused:
-		if err := tx.event(n.ID, store.Event{At: now, Kind: store.EventHeld, Reason: u.Reason, Until: u.At, Detail: u.Detail}); err != nil {
-			return err
-		}
+		tx.event(n.ID, store.Event{At: now, Kind: store.EventHeld, Reason: u.Reason, Until: u.At, Detail: u.Detail})
 		return tx.park(n, it.home, u.At, nil, w)
 	case belfry.ReasonCheck:
 		w.Deferrals++
-		if err := tx.event(n.ID, store.Event{At: now, Kind: store.EventDeferred, Reason: u.Reason, Until: u.At, Detail: u.Detail}); err != nil {
-			return err
-		}
+		tx.event(n.ID, store.Event{At: now, Kind: store.EventDeferred, Reason: u.Reason, Until: u.At, Detail: u.Detail})
 	}
 	if u.At.After(n.Deadline) {
 		why := belfry.ReasonDeadline
@@ -125,9 +119,7 @@ func (tx *txn) plan(g *arming, i int, step store.Step, f belfry.Facts, it *heldI
 		if !flies {
 			w := it.Wait
 			w.Reason = belfry.ReasonHeldByCooldown
-			if err := tx.event(n.ID, store.Event{At: g.Now, Kind: store.EventHeld, Reason: w.Reason, Until: n.Deadline}); err != nil {
-				return err
-			}
+			tx.event(n.ID, store.Event{At: g.Now, Kind: store.EventHeld, Reason: w.Reason, Until: n.Deadline})
 			return tx.park(n, it.home, n.Deadline, nil, w)
 		}
 	}
@@ -162,6 +154,7 @@ func (tx *txn) plan(g *arming, i int, step store.Step, f belfry.Facts, it *heldI
 // takeOff lets one notification about a subject be in flight in a category with a cooldown.
 func (tx *txn) takeOff(n belfry.Notification) (bool, error) {
 	var holder belfry.ID
+	tx.flights = 2
 	_, err := tx.one(`INSERT INTO flight (project, recipient, category, subject, id) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (project, recipient, category, subject) DO UPDATE SET id = id RETURNING id`, []any{n.Project, n.Recipient, n.Category, n.Subject, n.ID}, &holder)
 	return holder == n.ID, err
@@ -184,21 +177,16 @@ func (tx *txn) stepDelivery(g *arming, i int, step store.Step, f belfry.Facts, d
 		if !ok {
 			return fmt.Errorf("sqlite: arm: delivery %v cannot end as %s", d.ID, step.End.State)
 		}
-		if err := tx.detail(n.ID, d.ID.N, step.End.Detail, step.End.Reason, g.Now); err != nil {
-			return err
-		}
-		return tx.put(n, d, g.Now)
+		tx.detail(n.ID, d.ID.N, step.End.Detail, step.End.Reason, g.Now)
+		return tx.put(n, d, false, g.Now)
 	case step.Wait != nil:
 		if step.Wait.Reason == belfry.ReasonCheck {
-			err := tx.event(n.ID, store.Event{At: g.Now, N: d.ID.N, Kind: store.EventDeferred, Reason: step.Wait.Reason, Until: step.Wait.At, Detail: step.Wait.Detail})
-			if err != nil {
-				return err
-			}
+			tx.event(n.ID, store.Event{At: g.Now, N: d.ID.N, Kind: store.EventDeferred, Reason: step.Wait.Reason, Until: step.Wait.At, Detail: step.Wait.Detail})
 			d, _ = d.Defer(g.Claim.ID, step.Wait.At)
 		} else {
 			d, _ = d.Release(g.Claim.ID, step.Wait.At, step.Wait.Reason)
 		}
-		return tx.put(n, d, g.Now)
+		return tx.put(n, d, false, g.Now)
 	}
 	return tx.try(g, i, 0, step, f, n, d.Channel, d)
 }
@@ -206,9 +194,7 @@ func (tx *txn) stepDelivery(g *arming, i int, step store.Step, f belfry.Facts, d
 // try judges one delivery, held by the claim if it is to be sent, and puts it where it then belongs.
 func (tx *txn) try(g *arming, i, j int, step store.Step, f belfry.Facts, n belfry.Notification, home string, d belfry.Delivery) error {
 	t := step.Tries[j]
-	if err := tx.detail(n.ID, d.ID.N, t.Detail, t.Delivery.Reason, g.Now); err != nil {
-		return err
-	}
+	tx.detail(n.ID, d.ID.N, t.Detail, t.Delivery.Reason, g.Now)
 	var endpoint *belfry.Endpoint
 	if t.Send && d.State == belfry.Sending {
 		endpoint = f.EndpointOf(n, d)
@@ -229,12 +215,8 @@ func (tx *txn) try(g *arming, i, j int, step store.Step, f belfry.Facts, n belfr
 	}
 	g.armed = append(g.armed, result)
 	if !d.Armed {
-		return tx.put(n, d, g.Now)
+		return tx.put(n, d, false, g.Now)
 	}
-	item := store.Item{Notification: n, Delivery: &g.armed[len(g.armed)-1].Delivery, Due: d.Next}
-	if err := g.now.add(item, home); err != nil {
-		return err
-	}
-	g.now.items[len(g.now.items)-1].Delivery = &d
+	g.now.add(store.Item{Notification: n, Delivery: &d, Due: d.Next}, home)
 	return nil
 }

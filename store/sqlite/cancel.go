@@ -78,9 +78,7 @@ func (tx *txn) cancelPiece(n belfry.Notification, p piece, now time.Time) error 
 	}
 	d, ok := p.delivery.CancelNow()
 	if !ok { // armed: it is written down that it was asked for
-		if err := tx.event(n.ID, store.Event{At: now, N: d.ID.N, Kind: store.EventCancelWant}); err != nil {
-			return err
-		}
+		tx.event(n.ID, store.Event{At: now, N: d.ID.N, Kind: store.EventCancelWant})
 	}
 	return tx.move(n, place{*p.delivery, p.claim}, d, now)
 }
@@ -229,9 +227,7 @@ WHERE w.project = ? AND w.recipient = ? AND w.recipient IS NOT NULL AND w.n > 0`
 			continue
 		}
 		out.Withdrawn++
-		if err := tx.event(f.n.ID, store.Event{At: now, N: d.ID.N, Kind: store.EventWithdrawn, Reason: why}); err != nil {
-			return out, err
-		}
+		tx.event(f.n.ID, store.Event{At: now, N: d.ID.N, Kind: store.EventWithdrawn, Reason: why})
 		if err := tx.move(f.n, f.place, after, now); err != nil {
 			return out, err
 		}

@@ -34,14 +34,8 @@ type itemRow struct {
 	Delivery *belfry.Delivery `json:"delivery,omitempty"`
 }
 
-func (h *held) add(item store.Item, home string) error {
-	row := itemRow{ID: item.Notification.ID, Home: home, Due: micros(item.Due), Delivery: item.Delivery}
-	if item.Delivery == nil && item.Wait != (store.Wait{}) {
-		row.Wait = &item.Wait
-	}
-	b, err := json.Marshal(row)
-	h.items = append(h.items, &heldItem{item, home, b})
-	return err
+func (h *held) add(item store.Item, home string) {
+	h.items = append(h.items, &heldItem{item, home, appendItem(make([]byte, 0, 256), &item, home)})
 }
 
 func (h *held) json() string {
@@ -151,9 +145,7 @@ func (tx *txn) loadClaims() error {
 			if !ok {
 				continue
 			}
-			if err := r.h.add(item, it.Home); err != nil {
-				return err
-			}
+			r.h.add(item, it.Home)
 		}
 		tx.s.claims[r.id] = r.h
 	}

@@ -120,9 +120,7 @@ func (tx *txn) handOn(now time.Time, old, successor belfry.Endpoint) (out store.
 			continue
 		}
 		out.Withdrawn++
-		if err := tx.event(f.n.ID, store.Event{At: now, N: d.ID.N, Kind: store.EventWithdrawn, Reason: why}); err != nil {
-			return out, err
-		}
+		tx.event(f.n.ID, store.Event{At: now, N: d.ID.N, Kind: store.EventWithdrawn, Reason: why})
 		if why == belfry.ReasonEndpointReplaced && d.State == belfry.Dropped {
 			if d, err = tx.succeed(now, f.n, d, successor); err != nil {
 				return out, err

@@ -69,7 +69,7 @@ func (tx *txn) zones(entries []store.Entry) (map[person]string, error) {
 	for project, ids := range byProject {
 		if len(ids) == 1 {
 			var zone string
-			ok, err := tx.one(`SELECT zone FROM recipient WHERE project = ? AND id = ?`, []any{project, ids[0]}, &zone)
+			ok, err := tx.peek(`SELECT zone FROM recipient WHERE project = ? AND id = ?`, []any{project, ids[0]}, &zone)
 			if err != nil {
 				return nil, err
 			}
@@ -78,7 +78,7 @@ func (tx *txn) zones(entries []store.Entry) (map[person]string, error) {
 			}
 			continue
 		}
-		err := tx.each(`SELECT r.id, r.zone FROM json_each(?2) j CROSS JOIN recipient r WHERE r.project = ?1 AND r.id = j.value`,
+		err := tx.peekEach(`SELECT r.id, r.zone FROM json_each(?2) j CROSS JOIN recipient r WHERE r.project = ?1 AND r.id = j.value`,
 			func(scan func(...any) error) error {
 				var id, zone string
 				if err := scan(&id, &zone); err != nil {
@@ -111,7 +111,7 @@ func (tx *txn) judge(e store.Entry, zones map[person]string) (out store.Enqueued
 		var fingerprint []byte
 		var answer string
 		var expires int64
-		ok, err := tx.one(`SELECT fingerprint, answer, expires_at FROM request WHERE key = ?`, []any{half(n.Project, "notify", e.Key.Text)}, &fingerprint, &answer, &expires)
+		ok, err := tx.peek(`SELECT fingerprint, answer, expires_at FROM request WHERE key = ?`, []any{half(n.Project, "notify", e.Key.Text)}, &fingerprint, &answer, &expires)
 		if err != nil {
 			return out, err
 		}
@@ -166,9 +166,10 @@ func (tx *txn) insert(e store.Entry, zone string) (store.Enqueued, error) {
 	if err != nil {
 		return out, err
 	}
-	return out, tx.exec(`INSERT INTO request (key, fingerprint, answer, expires_at) VALUES (?, ?, ?, ?)
+	_, err = tx.poke(`INSERT INTO request (key, fingerprint, answer, expires_at) VALUES (?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET fingerprint = excluded.fingerprint, answer = excluded.answer, expires_at = excluded.expires_at`,
 		half(n.Project, "notify", e.Key.Text), e.Key.Fingerprint[:], answer, micros(e.Key.Expires))
+	return out, err
 }
 
 // fact takes the fact for n, or makes out a duplicate of the one that has it.
@@ -177,7 +178,7 @@ func (tx *txn) fact(fact []byte, n belfry.Notification, out *store.Enqueued) err
 	if n.Once.Per != belfry.Ever && n.Once.Per != belfry.WhileOpen {
 		expires = micros(n.Due.Add(factLife))
 	}
-	taken, err := tx.change(`INSERT INTO once (fact, notification, duplicates, expires_at) VALUES (?, ?, 0, ?) ON CONFLICT DO NOTHING`, fact, n.ID, expires)
+	taken, err := tx.poke(`INSERT INTO once (fact, notification, duplicates, expires_at) VALUES (?, ?, 0, ?) ON CONFLICT DO NOTHING`, fact, n.ID, expires)
 	if err != nil || taken == 1 {
 		return err
 	}
@@ -208,13 +209,9 @@ func (tx *txn) insertNotification(e store.Entry, fact []byte) error {
 	if err != nil {
 		return err
 	}
-	err = tx.exec(`INSERT INTO notification (id, project, recipient, category, subject, data, created_at, due_at, deadline, lane, sensitive, options, fact)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		n.ID, n.Project, n.Recipient, n.Category, n.Subject, text(n.Data), micros(n.CreatedAt), micros(n.Due), micros(n.Deadline), laneRank(n.Lane), n.Sensitive, options, fact)
-	if err != nil {
-		return err
-	}
-	return tx.wait(waitingRow{queue: e.Queue, lane: n.Lane, project: n.Project, due: n.Due, id: n.ID})
+	tx.add(intoNotification, n.ID, n.Project, n.Recipient, n.Category, n.Subject, text(n.Data), micros(n.CreatedAt), micros(n.Due), micros(n.Deadline), laneRank(n.Lane), n.Sensitive, options, fact)
+	tx.wait(waitingRow{queue: e.Queue, lane: n.Lane, project: n.Project, due: n.Due, id: n.ID})
+	return nil
 }
 
 // inline makes or updates the recipient that came with a notification.

@@ -86,7 +86,7 @@ func (c *factCache) take(now stamp, items []store.Item) []belfry.Facts {
 // factsNow is what bears on the items as this transaction sees it.
 func (tx *txn) factsNow(items []store.Item) ([]belfry.Facts, error) {
 	var version int64
-	if _, err := tx.one(`PRAGMA data_version`, nil, &version); err != nil {
+	if _, err := tx.peek(`PRAGMA data_version`, nil, &version); err != nil {
 		return nil, err
 	}
 	facts := tx.s.facts.take(stamp{tx.s.intent.Load(), version}, items)
@@ -134,7 +134,7 @@ func (tx *txn) projectFacts(project string, items []store.Item, at []int, facts 
 		cooling = cooling || c != nil && (c.Cooldown > 0 || c.Check != nil)
 	}
 	people := list(ids)
-	err := tx.each(`SELECT r.id, r.zone, r.locale, r.attributes FROM json_each(?2) j CROSS JOIN recipient r WHERE r.project = ?1 AND r.id = j.value`,
+	err := tx.peekEach(`SELECT r.id, r.zone, r.locale, r.attributes FROM json_each(?2) j CROSS JOIN recipient r WHERE r.project = ?1 AND r.id = j.value`,
 		func(scan func(...any) error) error {
 			r := belfry.Recipient{Project: project}
 			var attributes sql.NullString
@@ -151,7 +151,7 @@ func (tx *txn) projectFacts(project string, items []store.Item, at []int, facts 
 		return err
 	}
 	var addresses []string
-	err = tx.each(`SELECT `+endpointColumns+` FROM json_each(?2) j CROSS JOIN endpoint e WHERE e.project = ?1 AND e.recipient = j.value AND e.retired_at = 0 ORDER BY e.id`,
+	err = tx.peekEach(`SELECT `+endpointColumns+` FROM json_each(?2) j CROSS JOIN endpoint e WHERE e.project = ?1 AND e.recipient = j.value AND e.retired_at = 0 ORDER BY e.id`,
 		func(scan func(...any) error) error {
 			var e belfry.Endpoint
 			if err := scanEndpoint(scan, &e); err != nil {
@@ -166,7 +166,7 @@ func (tx *txn) projectFacts(project string, items []store.Item, at []int, facts 
 	if err != nil {
 		return err
 	}
-	err = tx.each(`SELECT p.recipient, p.category, p.channel, p.is_on FROM json_each(?2) j CROSS JOIN preference p WHERE p.project = ?1 AND p.recipient = j.value`,
+	err = tx.peekEach(`SELECT p.recipient, p.category, p.channel, p.is_on FROM json_each(?2) j CROSS JOIN preference p WHERE p.project = ?1 AND p.recipient = j.value`,
 		func(scan func(...any) error) error {
 			var who, category, channel string
 			var on bool
@@ -225,10 +225,10 @@ func (tx *txn) projectFacts(project string, items []store.Item, at []int, facts 
 // suppressed is what touches one of the addresses; the table is empty for most.
 func (tx *txn) suppressed(project string, addresses []string) (out []belfry.Suppression, err error) {
 	var one int
-	if ok, err := tx.one(`SELECT 1 FROM suppression LIMIT 1`, nil, &one); err != nil || !ok || len(addresses) == 0 {
+	if ok, err := tx.peek(`SELECT 1 FROM suppression LIMIT 1`, nil, &one); err != nil || !ok || len(addresses) == 0 {
 		return nil, err
 	}
-	err = tx.each(`SELECT s.channel, s.address, s.reason, s.at FROM json_each(?2) j CROSS JOIN suppression s WHERE s.project = ?1 AND s.address = j.value`,
+	err = tx.peekEach(`SELECT s.channel, s.address, s.reason, s.at FROM json_each(?2) j CROSS JOIN suppression s WHERE s.project = ?1 AND s.address = j.value`,
 		func(scan func(...any) error) error {
 			s := belfry.Suppression{Project: project}
 			var address string
@@ -265,7 +265,7 @@ func (tx *txn) resolvedCategory(project, name string) (*belfry.Category, error) 
 
 func (tx *txn) category(project, name string) (c belfry.Category, ok bool, err error) {
 	var policy string
-	ok, err = tx.one(`SELECT policy FROM category WHERE project = ? AND name = ?`, []any{project, name}, &policy)
+	ok, err = tx.peek(`SELECT policy FROM category WHERE project = ? AND name = ?`, []any{project, name}, &policy)
 	if !ok && err == nil && name == "default" {
 		return belfry.DefaultCategory(project), true, nil
 	}

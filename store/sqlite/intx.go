@@ -35,5 +35,8 @@ func (t InTx) Enqueue(ctx context.Context, entries []store.Entry) ([]store.Enque
 	tx := newTxn(t.tx)
 	defer tx.close()
 	out, err := tx.enqueue(entries, true)
+	if err == nil {
+		err = tx.sync()
+	}
 	return out, explain(err)
 }

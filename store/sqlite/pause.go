@@ -41,7 +41,7 @@ func (s *Store) Pauses(ctx context.Context, project string) (out []belfry.Pause,
 }
 
 func (tx *txn) pauses(project string) (out []belfry.Pause, err error) {
-	err = tx.each(`SELECT id, project, category, channel, app, reason, until, at FROM pause WHERE project IN (?, '') ORDER BY id`, func(scan func(...any) error) error {
+	err = tx.peekEach(`SELECT id, project, category, channel, app, reason, until, at FROM pause WHERE project IN (?, '') ORDER BY id`, func(scan func(...any) error) error {
 		var p belfry.Pause
 		var until, at int64
 		err := scan(&p.ID, &p.Project, &p.Category, &p.Channel, &p.App, &p.Reason, &until, &at)

@@ -36,9 +36,7 @@ func (tx *txn) takeOver(now time.Time, id belfry.ID, h *held, policy func(projec
 		n := it.Notification
 		lost := store.Event{At: now, Kind: store.EventLost}
 		if it.Delivery == nil {
-			if err := tx.event(n.ID, lost); err != nil {
-				return err
-			}
+			tx.event(n.ID, lost)
 			w := it.Wait
 			if w.Alone = true; h.alone {
 				w.Losses++
@@ -57,9 +55,7 @@ func (tx *txn) takeOver(now time.Time, id belfry.ID, h *held, policy func(projec
 			continue
 		}
 		lost.N = it.Delivery.ID.N
-		if err := tx.event(n.ID, lost); err != nil {
-			return err
-		}
+		tx.event(n.ID, lost)
 		p := policy(n.Project, n.Category)
 		next := now
 		if it.Delivery.Armed {
@@ -75,7 +71,7 @@ func (tx *txn) takeOver(now time.Time, id belfry.ID, h *held, policy func(projec
 		if d.State == belfry.Failed {
 			r.Poison++
 		}
-		if err := tx.put(n, d, now); err != nil {
+		if err := tx.put(n, d, false, now); err != nil {
 			return err
 		}
 	}

@@ -43,18 +43,13 @@ func (tx *txn) settle(st store.Settlement) (out store.Settled, err error) {
 		out.Summary = d.State
 	}
 	if out.Late {
-		err := tx.event(id.Notification, store.Event{At: st.Now, N: id.N, Kind: store.EventLateWord, Detail: string(st.Answer.Outcome)})
-		if err != nil {
-			return out, err
-		}
+		tx.event(id.Notification, store.Event{At: st.Now, N: id.N, Kind: store.EventLateWord, Detail: string(st.Answer.Outcome)})
 	}
 	if err := tx.move(st.Notification, place, d, st.Now); err != nil {
 		return out, err
 	}
 	if d.State == belfry.Sent && before.State != belfry.Sent {
-		if err := tx.moveMark(st.Notification, d.SentAt(), st.MarkData); err != nil {
-			return out, err
-		}
+		tx.moveMark(st.Notification, d.SentAt(), st.MarkData)
 	}
 	return out, tx.judgeEndpoint(st)
 }
@@ -102,9 +97,7 @@ func (tx *txn) move(n belfry.Notification, from place, d belfry.Delivery, now ti
 		item, home := h.items[i].Item, h.items[i].home
 		item.Delivery = &d
 		c := h.without(i)
-		if err := c.add(item, home); err != nil {
-			return err
-		}
+		c.add(item, home)
 		tx.setClaim(from.claim, c)
 		return nil
 	case from.claim != 0:
@@ -115,20 +108,18 @@ func (tx *txn) move(n belfry.Notification, from place, d belfry.Delivery, now ti
 			return err
 		}
 	}
-	return tx.put(n, d, now)
+	return tx.put(n, d, from.d.State.Ended(), now)
 }
 
 // moveMark moves what was last sent about the subject, forward only.
-func (tx *txn) moveMark(n belfry.Notification, at time.Time, data json.RawMessage) error {
+func (tx *txn) moveMark(n belfry.Notification, at time.Time, data json.RawMessage) {
 	if data == nil {
 		data = n.Data
 	}
 	if n.Sensitive {
 		data = nil
 	}
-	return tx.exec(`INSERT INTO mark (project, recipient, category, subject, at, data, notification) VALUES (?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (project, recipient, category, subject) DO UPDATE SET at = excluded.at, data = excluded.data, notification = excluded.notification
-WHERE excluded.at > mark.at`, n.Project, n.Recipient, n.Category, n.Subject, micros(at), text(data), n.ID)
+	tx.add(intoMark, n.Project, n.Recipient, n.Category, n.Subject, micros(at), text(data), n.ID)
 }
 
 // judgeEndpoint lets an answer count for or against its endpoint.

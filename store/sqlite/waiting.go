@@ -23,9 +23,8 @@ type waitingRow struct {
 	body      any
 }
 
-func (tx *txn) wait(w waitingRow) error {
-	return tx.exec(`INSERT INTO waiting (queue, lane, project, due_at, id, n, home, recipient, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		w.queue, laneRank(w.lane), w.project, micros(w.due), w.id, w.n, w.home, w.recipient, w.body)
+func (tx *txn) wait(w waitingRow) {
+	tx.add(intoWaiting, w.queue, laneRank(w.lane), w.project, micros(w.due), w.id, w.n, w.home, w.recipient, w.body)
 }
 
 // waitNotification puts a notification that is to be planned into its waiting room.
@@ -34,16 +33,17 @@ func (tx *txn) waitNotification(n belfry.Notification, queue string, at time.Tim
 	if err != nil {
 		return err
 	}
-	return tx.wait(waitingRow{queue: queue, lane: n.Lane, project: n.Project, due: at, id: n.ID, body: b})
+	tx.wait(waitingRow{queue: queue, lane: n.Lane, project: n.Project, due: at, id: n.ID, body: b})
+	return nil
 }
 
 // waitDelivery puts an open delivery into the waiting room of its channel.
 func (tx *txn) waitDelivery(n belfry.Notification, d belfry.Delivery) error {
-	b, err := body(d)
-	if err != nil {
-		return err
-	}
-	return tx.wait(waitingRow{queue: d.Channel, lane: n.Lane, project: n.Project, due: d.Next, id: d.ID.Notification, n: d.ID.N, recipient: n.Recipient, body: b})
+	tx.wait(waitingRow{
+		queue: d.Channel, lane: n.Lane, project: n.Project, due: d.Next, id: d.ID.Notification, n: d.ID.N, recipient: n.Recipient,
+		body: string(appendDelivery(nil, &d)),
+	})
+	return nil
 }
 
 // park moves aside what a pause or a cooldown holds, until then.
@@ -52,13 +52,10 @@ func (tx *txn) park(n belfry.Notification, home string, until time.Time, d *belf
 	if d == nil {
 		row.body, err = waitBody(w)
 	} else {
-		row.n = d.ID.N
-		row.body, err = body(*d)
+		row.n, row.body = d.ID.N, string(appendDelivery(nil, d))
 	}
-	if err != nil {
-		return err
-	}
-	return tx.wait(row)
+	tx.wait(row)
+	return err
 }
 
 func (s *Store) Heads(ctx context.Context) (heads []store.Head, err error) {
@@ -69,17 +66,33 @@ func (s *Store) Heads(ctx context.Context) (heads []store.Head, err error) {
 	return heads, err
 }
 
-// heads hops through the index from one (queue, lane, project) to the next.
+// heads hops through the index from one (queue, lane, project) to the next. Each hop is a seek: a row
+// value comparison over the three would read every row of the one it is to hop over.
 func (tx *txn) heads() (heads []store.Head, err error) {
+	const first = `SELECT queue, lane, project, due_at FROM waiting WHERE `
 	queue, lane, project := "", -1, ""
 	for {
-		var due int64
-		ok, err := tx.one(`SELECT queue, lane, project, due_at FROM waiting WHERE (queue, lane, project) > (?, ?, ?) ORDER BY queue, lane, project, due_at LIMIT 1`,
-			[]any{queue, lane, project}, &queue, &lane, &project, &due)
-		if err != nil || !ok {
-			return heads, err
+		ok := false
+		for _, hop := range []struct {
+			where string
+			args  []any
+		}{
+			{`queue = ?1 AND lane = ?2 AND project > ?3 ORDER BY project, due_at LIMIT 1`, []any{queue, lane, project}},
+			{`queue = ?1 AND lane > ?2 ORDER BY lane, project, due_at LIMIT 1`, []any{queue, lane}},
+			{`queue > ?1 ORDER BY queue, lane, project, due_at LIMIT 1`, []any{queue}},
+		} {
+			var due int64
+			if ok, err = tx.one(first+hop.where, hop.args, &queue, &lane, &project, &due); err != nil {
+				return nil, err
+			}
+			if ok {
+				heads = append(heads, store.Head{Queue: queue, Lane: belfry.Lanes[lane], Project: project, Due: instant(due)})
+				break
+			}
 		}
-		heads = append(heads, store.Head{Queue: queue, Lane: belfry.Lanes[lane], Project: project, Due: instant(due)})
+		if !ok {
+			return heads, nil
+		}
 	}
 }
 
@@ -151,7 +164,8 @@ WHERE w.queue = ? AND w.lane = ? AND w.project = ? AND w.due_at <= ? ORDER BY w.
 			c.Alone = alone
 			last = waitingRow{due: item.Due, id: item.Notification.ID, n: num}
 			c.Items = append(c.Items, item)
-			return h.add(item, queue)
+			h.add(item, queue)
+			return nil
 		}, t.Queue, laneRank(t.Lane), t.Project, micros(now), t.Limit)
 	if err != nil || len(c.Items) == 0 {
 		return c, err

@@ -121,9 +121,12 @@ type txn struct {
 	full   bool // synchronous=FULL is set
 	intent bool // it changes what Facts reads
 
-	s     *Store              // nil in a caller's transaction and in a reader
-	was   map[belfry.ID]*held // claims as they were before this transaction
-	stats map[statKey]int
+	s       *Store              // nil in a caller's transaction and in a reader
+	was     map[belfry.ID]*held // claims as they were before this transaction
+	stats   map[statKey]int
+	pending [tables][]any // rows to be added, see add
+	adding  bool
+	flights int // what is known of the table flight: 0 nothing, 1 it is empty, 2 it is not
 }
 
 // conn is what a connection and a caller's transaction have in common.
@@ -137,9 +140,12 @@ func newTxn(c conn) *txn {
 }
 
 func (t *txn) begin(full bool) error {
-	t.intent = false
+	t.intent, t.adding, t.flights = false, false, 0
 	clear(t.was)
 	clear(t.stats)
+	for i := range t.pending {
+		t.pending[i] = t.pending[i][:0]
+	}
 	if t.full != full {
 		mode := "PRAGMA synchronous=NORMAL"
 		if full {
@@ -164,6 +170,7 @@ func (t *txn) commit() error {
 }
 
 func (t *txn) rollback() {
+	t.adding = false
 	t.exec("ROLLBACK") // fails when SQLite rolled back by itself
 	for id, h := range t.was {
 		t.s.claims[id] = h
@@ -192,6 +199,31 @@ func (t *txn) exec(query string, args ...any) error {
 
 // change is exec that tells how many rows changed.
 func (t *txn) change(query string, args ...any) (int64, error) {
+	if err := t.sync(); err != nil {
+		return 0, err
+	}
+	return t.poke(query, args...)
+}
+
+// each calls row for every row of a query; scan reads its columns.
+func (t *txn) each(query string, row func(scan func(...any) error) error, args ...any) error {
+	if err := t.sync(); err != nil {
+		return err
+	}
+	return t.peekEach(query, row, args...)
+}
+
+// one reads a single row; ok is false when there is none.
+func (t *txn) one(query string, args []any, dest ...any) (ok bool, err error) {
+	if err := t.sync(); err != nil {
+		return false, err
+	}
+	return t.peek(query, args, dest...)
+}
+
+// poke, peek and peekEach are change, one and each for tables that are not added to in bulk: they leave
+// the rows that wait to be added where they are.
+func (t *txn) poke(query string, args ...any) (int64, error) {
 	st, err := t.stmt(query)
 	if err != nil {
 		return 0, err
@@ -203,8 +235,7 @@ func (t *txn) change(query string, args ...any) (int64, error) {
 	return r.RowsAffected()
 }
 
-// each calls row for every row of a query; scan reads its columns.
-func (t *txn) each(query string, row func(scan func(...any) error) error, args ...any) error {
+func (t *txn) peekEach(query string, row func(scan func(...any) error) error, args ...any) error {
 	st, err := t.stmt(query)
 	if err != nil {
 		return err
@@ -222,8 +253,7 @@ func (t *txn) each(query string, row func(scan func(...any) error) error, args .
 	return rows.Err()
 }
 
-// one reads a single row; ok is false when there is none.
-func (t *txn) one(query string, args []any, dest ...any) (ok bool, err error) {
+func (t *txn) peek(query string, args []any, dest ...any) (ok bool, err error) {
 	st, err := t.stmt(query)
 	if err != nil {
 		return false, err
