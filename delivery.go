@@ -34,7 +34,7 @@ func (s State) Ended() bool {
 
 // Delivery is one notification on its way to one endpoint, with the log of every try. Its methods are the
 // only moves there are; each returns the delivery after the move and whether the move was allowed.
-// A refused move returns the delivery unchanged.
+// A refused move returns the delivery unchanged, but for the wish that CancelNow notes.
 //
 //	∅ ──Plan──► pending ──Take──► sending ──Arm──► sending(armed) ──Settle──► sent | failed | retry | unknown
 //	               ▲                │  ▲                  │
