@@ -43,10 +43,10 @@ type Target struct {
 // Once says that a fact is told at most once: per (category, subject, recipient, key) and period.
 type Once struct {
 	Per       Period  `json:"per"`
-	Zone      string  `json:"zone,omitempty"`       // whose calendar; empty: the recipient's
-	Date      string  `json:"date,omitempty"`       // the calendar day it counts for; empty: that of the due time
-	Key       string  `json:"key,omitempty"`        // tells facts about one subject apart
-	ReleaseOn []State `json:"release_on,omitempty"` // ends that free the fact; nil: all that reached nobody
+	Zone      string  `json:"zone,omitempty"`      // whose calendar; empty: the recipient's
+	Date      string  `json:"date,omitempty"`      // the calendar day it counts for; empty: that of the due time
+	Key       string  `json:"key,omitempty"`       // tells facts about one subject apart
+	ReleaseOn []State `json:"release_on,omitzero"` // ends that free the fact; nil: all that reached nobody; none is not nil
 }
 
 // Period is how long a fact counts as told.
@@ -97,8 +97,10 @@ func (o Once) Check() error {
 	if err := oneOf("per", o.Per, PerHour, PerDay, PerWeek, Ever, WhileOpen); err != nil {
 		return err
 	}
-	if len(o.Key) > MaxName {
-		return Invalid("key", "is %d bytes long, the limit is %d", len(o.Key), MaxName)
+	if o.Key != "" {
+		if err := CheckName("key", o.Key); err != nil {
+			return err
+		}
 	}
 	if o.Date != "" {
 		if o.Per != PerDay && o.Per != PerWeek {

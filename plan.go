@@ -176,9 +176,11 @@ func (p Pause) Ends(deadline time.Time) time.Time {
 // deliver plans one delivery per endpoint. last says that no stage of a route first is left after this one.
 func deliver(n Notification, f Facts, endpoints []Endpoint, from, stage int, last bool) Planned {
 	slices.SortStableFunc(endpoints, func(a, b Endpoint) int { return cmp.Compare(a.Channel, b.Channel) })
-	if room := MaxDeliveries - from; len(endpoints) > room {
-		endpoints = endpoints[:room]
+	room := MaxDeliveries - from
+	if room <= 0 {
+		return Planned{State: Dropped, Reason: ReasonNoEndpoint}
 	}
+	endpoints = endpoints[:min(room, len(endpoints))]
 	p := Planned{State: Sending, Stage: stage, Endpoints: endpoints, Deliveries: make([]Delivery, len(endpoints))}
 	for i, e := range endpoints {
 		p.Deliveries[i] = f.delivery(n, e, from+i+1)
