@@ -19,18 +19,18 @@ const (
 )
 
 // Delay is the wait after the n-th try (from 1): First·Factor^(n-1), lengthened by jitter (0 to 1) times a
-// quarter, at most Max. A Retry-After that is longer wins over all of it, jittered upwards too.
+// quarter, at most Max. A Retry-After that is shorter takes the place of First; one that is longer than
+// what comes out wins over all of it, jittered upwards by a second at most.
 func (p RetryPolicy) Delay(n int, after time.Duration, jitter float64) time.Duration {
-	wait := float64(p.First) * math.Pow(p.Factor, float64(max(n, 1)-1)) * (1 + jitterShare*jitter)
-	wait = min(wait, float64(p.Max))
-	if after = min(max(after, 0), maxAfter); after > 0 {
-		asked := float64(after) + min(jitterShare*float64(after), float64(time.Second))*jitter
-		wait = max(wait, asked)
-		if p.First > Duration(after) {
-			wait = asked // the provider knows better than our first guess
-		}
+	after = min(max(after, 0), maxAfter)
+	first := p.First
+	if after > 0 {
+		first = min(first, Duration(after)) // the provider knows better than our first guess
 	}
-	return time.Duration(wait)
+	wait := float64(first) * math.Pow(p.Factor, float64(max(n, 1)-1)) * (1 + jitterShare*jitter)
+	wait = min(wait, float64(p.Max))
+	asked := float64(after) + min(jitterShare*float64(after), float64(time.Second))*jitter
+	return time.Duration(max(wait, asked))
 }
 
 // Check refuses a policy with a field out of range.
