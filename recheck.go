@@ -1,6 +1,7 @@
 package belfry
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 )
@@ -70,14 +71,17 @@ const (
 	CheckErrorSend  OnCheckError = "send" // send with the data it was enqueued with
 )
 
-// Settled turns a failed verdict into what the category wants. deferrals is how often the notification
+// Settled turns a failed verdict, or one of no known kind, into what the category wants. deferrals is how often the notification
 // was put off already, jitter is 0 to 1. Waits grow from 1 s to 1 min; the deadline bounds them all.
 func (v Verdict) Settled(onError OnCheckError, deferrals int, jitter float64) Verdict {
 	const first, most = time.Second, time.Minute
 	switch v.Kind {
+	case VerdictSend:
+	case VerdictDrop:
+		v.Reason = cmp.Or(v.Reason, ReasonConditionLost)
 	case VerdictLater:
 		v.After = max(v.After, first)
-	case VerdictFailed:
+	default:
 		switch onError {
 		case CheckErrorDrop:
 			v.Kind, v.Reason = VerdictDrop, ReasonCheckUnreachable
