@@ -134,8 +134,8 @@ func (c Category) ModeOn(channel string) Mode {
 	return AtLeastOnce
 }
 
-// Check policy fields of a category are validated by CheckCategory. known lists the channels that are
-// configured; a category may name those or their media.
+// Validate refuses a category with a wrong field. known lists the channels that are configured; a category may
+// name those or their media.
 func (c Category) Validate(known []string) error {
 	if err := CheckSlug("name", c.Name); err != nil {
 		return err
