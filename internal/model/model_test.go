@@ -11,7 +11,7 @@ import (
 	"belfry"
 )
 
-var long = flag.Bool("model.long", false, "explore the large spaces too; minutes and some GB")
+var long = flag.Bool("model.long", false, "explore the large spaces too: minutes, and some GB of memory")
 
 var modes = []belfry.Mode{belfry.AtMostOnce, belfry.AtLeastOnce}
 
@@ -59,14 +59,17 @@ func exploreAll(t *testing.T, list []Config) {
 }
 
 func TestEveryOrderOfEventsKeepsThePromises(t *testing.T) {
+	tries := 2
+	if testing.Short() {
+		tries = 1
+	}
 	exploreAll(t, []Config{
-		{Attempts: 2, Crashes: 1},
+		{Attempts: tries, Crashes: 1},
 		{Attempts: 1, Throttles: 1, Setbacks: 1},
 		{Attempts: 1, Throttles: 1, Pauses: 1},
 	})
 }
 
-// Long: go test ./internal/model -v -run Long -model.long -timeout 1h
 func TestLongEveryOrderOfManyEventsKeepsThePromises(t *testing.T) {
 	if !*long {
 		t.Skip("needs -model.long")
