@@ -88,3 +88,22 @@ func TestInCalmItIsSentOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestAStateSurvivesItsKey(t *testing.T) {
+	c := Config{Rules: Shipped(), Mode: belfry.AtLeastOnce, Attempts: 3, Throttles: 1, Crashes: 2, Pauses: 1, Setbacks: 1}
+	c.Rules.LooksEarly = true
+	start := state{d: belfry.Delivery{State: belfry.Pending, Next: due.time()}}
+	keys := []key{start.pack()}
+	seen := map[key]bool{keys[0]: true}
+	for i := 0; i < len(keys) && len(keys) < 50_000; i++ {
+		keys[i].unpack(c.Mode).steps(c, func(n step) {
+			k := n.state.pack()
+			if again := k.unpack(c.Mode).pack(); again != k {
+				t.Fatalf("%s: %x became %x", n.name, k, again)
+			}
+			if !seen[k] {
+				seen[k], keys = true, append(keys, k)
+			}
+		})
+	}
+}
