@@ -42,7 +42,10 @@ func serve(t testing.TB, answer http.HandlerFunc) *provider {
 	}))
 	p.Config.ErrorLog = discard
 	p.Start()
-	t.Cleanup(p.Close)
+	t.Cleanup(func() {
+		p.CloseClientConnections() // a handler may wait for a client that does not give up
+		p.Close()
+	})
 	return p
 }
 
@@ -79,7 +82,7 @@ func hijack(w http.ResponseWriter) net.Conn {
 }
 
 // patience is how long a fact waits for something that should come at once.
-const patience = 20 * time.Second
+var patience = 20 * time.Second
 
 // secretText is in the content of every message: what a person reads may not show in an error either.
 const secretText = "Kettle-is-cheaper-now"
