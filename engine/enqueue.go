@@ -136,8 +136,10 @@ func (e *Engine) Cancel(ctx context.Context, f store.Filter, dryRun bool) (store
 		all.InFlight = append(all.InFlight, c.InFlight...)
 		all.Ended = append(all.Ended, c.Ended...)
 		all.More = c.More
-		// What is in flight stays in the list of what is open: a batch that is all in flight is the last.
-		if err != nil || !c.More || dryRun || len(c.Cancelled) == 0 {
+		if err == nil && f.ID != 0 && len(all.Cancelled)+len(all.InFlight)+len(all.Ended) == 0 {
+			return all, belfry.Errorf(belfry.CodeNotFound, "no such notification")
+		}
+		if err != nil || !c.More || dryRun {
 			return all, err
 		}
 	}

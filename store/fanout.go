@@ -36,6 +36,7 @@ func (f Fanout) With(d belfry.Delivery) Fanout {
 		f.Deliveries = map[int]FanoutState{}
 	}
 	f.Deliveries[d.ID.N] = FanoutState{d.State, d.Reason}
+	f.Next = f.Next && !d.Cancel // nothing goes on after a cancel, though it came too late for this one
 	return f
 }
 

@@ -112,6 +112,7 @@ func (tx *txn) end(n belfry.Notification, state belfry.State, reason belfry.Reas
 	} else {
 		tx.add(intoEnded, n.ID, state, reason, micros(now), n.Sensitive)
 	}
+	tx.summary = state
 	tx.count(n.Project, state, reason, 1)
 	if n.Once != nil && n.Once.Releases(state) {
 		err := tx.exec(`DELETE FROM once WHERE notification = ?1 AND fact = (SELECT fact FROM notification WHERE id = ?1)`, n.ID)
@@ -150,10 +151,11 @@ func (tx *txn) land(n belfry.Notification, now time.Time) error {
 	return tx.wake(now, `w.project = ?2 AND w.recipient = ?3 AND n.category = ?4 AND n.subject = ?5`, n.Project, n.Recipient, n.Category, n.Subject)
 }
 
-// wake moves what is parked back to where it came from, due now, to be judged again.
+// wake moves what is parked back to where it came from, to be judged again: due now, though not before its
+// own due time, whatever the clock says.
 func (tx *txn) wake(now time.Time, where string, args ...any) error {
 	err := tx.exec(`INSERT INTO waiting (queue, lane, project, due_at, id, n, home, recipient, body)
-SELECT w.home, w.lane, w.project, min(?1, w.due_at), w.id, w.n, NULL, iif(w.n > 0, w.recipient, NULL), w.body
+SELECT w.home, w.lane, w.project, max(n.due_at, min(?1, w.due_at)), w.id, w.n, NULL, iif(w.n > 0, w.recipient, NULL), json_remove(w.body, '$.reason')
 FROM waiting w JOIN notification n ON n.id = w.id WHERE w.queue = '`+store.Parked+`' AND `+where, append([]any{micros(now)}, args...)...)
 	if err != nil {
 		return err
@@ -168,15 +170,19 @@ func (tx *txn) state(id belfry.ID) (state belfry.State, reason belfry.Reason, er
 	if ok || err != nil {
 		return state, reason, err
 	}
-	// Open: scheduled while nothing but the notification itself waits.
-	var deliveries int
-	ok, err = tx.one(`SELECT (SELECT count(*) FROM waiting WHERE id = ?1 AND n > 0) + (SELECT count(*) FROM fanout WHERE id = ?1)`, []any{id}, &deliveries)
-	if err != nil || deliveries > 0 || !ok {
-		return belfry.Sending, "", err
+	f, err := tx.fanout(id)
+	if err != nil {
+		return "", "", err
 	}
+	if len(f.Deliveries) > 0 {
+		if s := f.Summary(); s.State == belfry.Sent {
+			return s.State, s.Reason, nil
+		}
+		return belfry.Sending, "", nil
+	}
+	// Scheduled, while nothing but the notification itself waits.
 	var waits int
-	waiting, err := tx.one(`SELECT 1 FROM waiting WHERE id = ? AND n = 0`, []any{id}, &waits)
-	if waiting {
+	if ok, err = tx.one(`SELECT 1 FROM waiting WHERE id = ? AND n = 0`, []any{id}, &waits); ok {
 		return belfry.Scheduled, "", err
 	}
 	return belfry.Sending, "", err

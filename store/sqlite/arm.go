@@ -31,6 +31,7 @@ type arming struct {
 	was   *held // as the claim was found
 	now   *held // what stays in it: the armed
 	armed []store.Armed
+	done  map[int]bool // items of was that a step dealt with
 }
 
 func (tx *txn) arm(a store.Arm) (armed []store.Armed, gone bool, err error) {
@@ -42,10 +43,15 @@ func (tx *txn) arm(a store.Arm) (armed []store.Armed, gone bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	g := &arming{Arm: a, was: was, now: &held{owner: was.owner, lease: a.Owner.Lease, alone: was.alone}}
+	g := &arming{Arm: a, was: was, done: map[int]bool{}, now: &held{owner: was.owner, lease: a.Owner.Lease, alone: was.alone, armed: true}}
 	for i, step := range a.Steps {
 		if err := tx.step(g, i, step, facts[i]); err != nil {
 			return nil, false, err
+		}
+	}
+	for i, it := range was.items {
+		if !g.done[i] {
+			g.now.items = append(g.now.items, it) // armed before, by an earlier call
 		}
 	}
 	tx.setClaim(a.Claim.ID, g.now)
@@ -64,18 +70,31 @@ func (tx *txn) step(g *arming, i int, step store.Step, f belfry.Facts) error {
 		return nil
 	}
 	held := g.was.items[at]
+	if held.Delivery != nil && held.Delivery.Armed {
+		return nil
+	}
+	g.done[at] = true
 	if held.Delivery != nil {
 		return tx.stepDelivery(g, i, step, f, *held.Delivery)
 	}
 	n := held.Notification
 	switch {
 	case step.End != nil:
-		tx.detail(n.ID, 0, step.End.Detail, step.End.Reason, g.Now)
-		return tx.endPlan(n, step.End.State, step.End.Reason, g.Now)
+		why := missedFor(*step.End, held.Wait.Reason)
+		tx.detail(n.ID, 0, step.End.Detail, why, g.Now)
+		return tx.endPlan(n, step.End.State, why, g.Now)
 	case step.Wait != nil:
 		return tx.waitAgain(held, *step.Wait, g.Now)
 	}
 	return tx.plan(g, i, step, f, held)
+}
+
+// missedFor is the reason of an end: what kept it waiting, when it did not come to its turn in time.
+func missedFor(e store.End, waits belfry.Reason) belfry.Reason {
+	if e.State == belfry.Missed && e.Reason == belfry.ReasonDeadline && waits != "" {
+		return waits
+	}
+	return e.Reason
 }
 
 // detail keeps what an end has to say beyond its reason.
@@ -131,7 +150,7 @@ func (tx *txn) plan(g *arming, i int, step store.Step, f belfry.Facts, it *heldI
 		if err != nil {
 			return err
 		}
-		fan.Stage, fan.Next = step.Stage, f.Category != nil && f.Category.Route == belfry.RouteFirst
+		fan.Stage, fan.Next = step.Stage, f.Category != nil && f.Category.Route == belfry.RouteFirst && len(n.To) == 0
 		for _, t := range step.Tries {
 			fan = fan.With(t.Delivery)
 		}
@@ -172,7 +191,7 @@ func (tx *txn) stepDelivery(g *arming, i int, step store.Step, f belfry.Facts, d
 		case belfry.Failed:
 			d, ok = d.Fail(g.Claim.ID, step.End.Reason)
 		case belfry.Missed:
-			d, ok = d.Expire(g.Now, step.End.Reason)
+			d, ok = d.Expire(g.Now, missedFor(*step.End, d.Reason))
 		}
 		if !ok {
 			return fmt.Errorf("sqlite: arm: delivery %v cannot end as %s", d.ID, step.End.State)

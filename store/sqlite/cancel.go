@@ -76,18 +76,23 @@ func (tx *txn) cancelPiece(n belfry.Notification, p piece, now time.Time) error 
 		}
 		return tx.endPlan(n, belfry.Cancelled, belfry.ReasonByCaller, now)
 	}
+	if p.delivery.Armed && p.delivery.Cancel {
+		return nil
+	}
 	d, ok := p.delivery.CancelNow()
 	if !ok { // armed: it is written down that it was asked for
 		tx.event(n.ID, store.Event{At: now, N: d.ID.N, Kind: store.EventCancelWant})
 	}
-	return tx.move(n, place{*p.delivery, p.claim}, d, now)
+	return tx.move(n, place{d: *p.delivery, claim: p.claim}, d, now)
 }
 
 // open lists up to limit notifications that match and have not ended.
 func (tx *txn) open(f store.Filter, limit int) (ids []belfry.ID, more bool, err error) {
 	for _, h := range tx.s.claims {
 		for _, it := range h.items {
-			if matches(f, it.Notification) && !slices.Contains(ids, it.Notification.ID) {
+			// By filter, what is on the wire is met once: a cancel in steps has to come to its end.
+			asked := f.ID == 0 && it.Delivery != nil && it.Delivery.Armed && it.Delivery.Cancel
+			if !asked && matches(f, it.Notification) && !slices.Contains(ids, it.Notification.ID) {
 				ids = append(ids, it.Notification.ID)
 			}
 		}
@@ -187,7 +192,7 @@ func (tx *txn) withdraw(now time.Time, project, recipient string) (out store.Wit
 	for c, h := range tx.s.claims {
 		for _, it := range h.items {
 			if it.Delivery != nil && it.Notification.Project == project && it.Notification.Recipient == recipient {
-				all = append(all, found{it.Notification, place{*it.Delivery, c}})
+				all = append(all, found{it.Notification, place{d: *it.Delivery, claim: c}})
 			}
 		}
 	}

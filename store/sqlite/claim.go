@@ -16,6 +16,7 @@ type held struct {
 	lease time.Time
 	alone bool
 	dead  bool // its process is gone: it is lost, whatever its lease says
+	armed bool // it went through Arm: when its last item leaves, it is done with
 	items []*heldItem
 }
 
@@ -23,11 +24,18 @@ type heldItem struct {
 	store.Item
 	home string // the queue it goes back to
 	raw  []byte // as it stands in the table
+	// erased: the recipient is gone, and what the answer brings is not to be kept.
+	erased bool
+}
+
+func newHeldItem(item store.Item, home string) *heldItem {
+	return &heldItem{Item: item, home: home, raw: appendItem(make([]byte, 0, 256), &item, home)}
 }
 
 // itemRow is an item in the column claim.items.
 type itemRow struct {
 	ID       belfry.ID        `json:"id"`
+	Project  string           `json:"project"`
 	Home     string           `json:"home,omitempty"`
 	Due      int64            `json:"due"`
 	Wait     *store.Wait      `json:"wait,omitempty"`
@@ -35,7 +43,7 @@ type itemRow struct {
 }
 
 func (h *held) add(item store.Item, home string) {
-	h.items = append(h.items, &heldItem{item, home, appendItem(make([]byte, 0, 256), &item, home)})
+	h.items = append(h.items, newHeldItem(item, home))
 }
 
 func (h *held) json() string {
@@ -77,12 +85,13 @@ func (h *held) without(i int) *held {
 	return c
 }
 
-// setClaim replaces a claim; one without items is gone. The row is written before the commit.
+// setClaim replaces a claim; nil, or armed and without items, it is gone. One that lost its items before it
+// was armed stays until its worker comes. The row is written before the commit.
 func (tx *txn) setClaim(id belfry.ID, h *held) {
 	if _, saved := tx.was[id]; !saved {
 		tx.was[id] = tx.s.claims[id]
 	}
-	if len(h.items) == 0 {
+	if h == nil || h.armed && len(h.items) == 0 {
 		delete(tx.s.claims, id)
 		return
 	}

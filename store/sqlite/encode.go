@@ -71,6 +71,7 @@ func appendItem(b []byte, item *store.Item, home string) []byte {
 	b = append(b, `{"id":"`...)
 	b = append(b, item.Notification.ID.String()...)
 	b = append(b, '"')
+	b = appendText(b, "project", item.Notification.Project)
 	b = appendText(b, "home", home)
 	b = append(b, `,"due":`...)
 	b = strconv.AppendInt(b, micros(item.Due), 10)

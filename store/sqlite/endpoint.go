@@ -139,15 +139,32 @@ func (tx *txn) succeed(now time.Time, n belfry.Notification, d belfry.Delivery, 
 	if err != nil {
 		return d, err
 	}
+	var had int
+	ok, err := tx.one(`SELECT 1 FROM (SELECT body FROM waiting WHERE id = ?1 AND n > 0 UNION ALL SELECT body FROM delivery WHERE id = ?1) WHERE body ->> 'endpoint' = ?2`,
+		[]any{n.ID, e.ID.String()}, &had)
+	if err != nil || ok || tx.s.holdsEndpoint(n.ID, e.ID) {
+		return d, err // it has, or had, a delivery of its own
+	}
 	d.Sole = false
-	next := belfry.Delivery{
+	s := belfry.Delivery{
 		ID: belfry.DeliveryID{Notification: n.ID, N: max(f.Last(), d.ID.N) + 1}, State: belfry.Pending, Mode: d.Mode,
 		Channel: e.Channel, Endpoint: e.ID, Device: e.Device, Next: now, Deadline: d.Deadline,
 	}
-	if err := tx.setFanout(n.ID, f.With(d).With(next)); err != nil {
+	if err := tx.setFanout(n.ID, f.With(d).With(s)); err != nil {
 		return d, err
 	}
-	return d, tx.waitDelivery(n, next)
+	return d, tx.waitDelivery(n, s)
+}
+
+func (s *Store) holdsEndpoint(id, endpoint belfry.ID) bool {
+	for _, h := range s.claims {
+		for _, it := range h.items {
+			if it.Notification.ID == id && it.Delivery != nil && it.Delivery.Endpoint == endpoint {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 type waitingFor struct {
@@ -172,7 +189,7 @@ func (tx *txn) waitingFor(e belfry.Endpoint) (out []waitingFor, err error) {
 		}
 		for _, p := range pieces {
 			if p.delivery != nil && p.delivery.Endpoint == e.ID {
-				out = append(out, waitingFor{n, place{*p.delivery, p.claim}})
+				out = append(out, waitingFor{n, place{d: *p.delivery, claim: p.claim}})
 			}
 		}
 	}
@@ -203,11 +220,17 @@ func (s *Store) Endpoints(ctx context.Context, project, recipient string) (out [
 
 func (s *Store) Retire(ctx context.Context, now time.Time, project, recipient string, id belfry.ID, why belfry.Reason) (out store.Withdrawn, err error) {
 	err = s.do(ctx, durable, func(tx *txn) error {
-		tx.intent = true
-		retired, err := tx.change(`UPDATE endpoint SET retired_at = iif(retired_at = 0, ?, retired_at), reason = iif(reason = '', ?, reason) WHERE id = ? AND project = ? AND recipient = ?`,
-			micros(now), why, id, project, recipient)
-		if err != nil || retired == 0 {
+		out = store.Withdrawn{}
+		found, err := tx.endpoints(`e.id = ? AND e.project = ? AND e.recipient = ?`, id, project, recipient)
+		if err != nil || len(found) == 0 {
 			return orNotFound(err, "endpoint")
+		}
+		if !found[0].Active() {
+			return nil
+		}
+		tx.intent = true
+		if err := tx.exec(`UPDATE endpoint SET retired_at = ?, reason = ? WHERE id = ?`, micros(now), why, id); err != nil {
+			return err
 		}
 		out, err = tx.withdraw(now, project, recipient)
 		return err

@@ -28,9 +28,10 @@ func (tx *txn) enqueue(entries []store.Entry, atomic bool) ([]store.Enqueued, er
 		return nil, err
 	}
 	refused := false
+	facts := make([][]byte, len(entries))
 	seen := map[string]int{}
 	for i, e := range entries {
-		out[i], err = tx.judge(e, zones)
+		out[i], facts[i], err = tx.judge(e, zones)
 		if err != nil {
 			return nil, err
 		}
@@ -49,7 +50,7 @@ func (tx *txn) enqueue(entries []store.Entry, atomic bool) ([]store.Enqueued, er
 		if out[i].Err != nil || out[i].Replayed {
 			continue
 		}
-		if out[i], err = tx.insert(e, zones[person{e.Notification.Project, e.Notification.Recipient}]); err != nil {
+		if out[i], err = tx.insert(e, zones[person{e.Notification.Project, e.Notification.Recipient}], facts[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -104,8 +105,8 @@ func (tx *txn) zones(entries []store.Entry) (map[person]string, error) {
 
 func has[K comparable, V any](m map[K]V, k K) bool { _, ok := m[k]; return ok }
 
-// judge answers an entry whose key was used before, and refuses one that cannot be taken.
-func (tx *txn) judge(e store.Entry, zones map[person]string) (out store.Enqueued, err error) {
+// judge answers an entry whose key was used before, refuses one that cannot be taken, and names its fact.
+func (tx *txn) judge(e store.Entry, zones map[person]string) (out store.Enqueued, fact []byte, err error) {
 	n := e.Notification
 	if e.Key.Text != "" {
 		var fingerprint []byte
@@ -113,25 +114,35 @@ func (tx *txn) judge(e store.Entry, zones map[person]string) (out store.Enqueued
 		var expires int64
 		ok, err := tx.peek(`SELECT fingerprint, answer, expires_at FROM request WHERE key = ?`, []any{half(n.Project, "notify", e.Key.Text)}, &fingerprint, &answer, &expires)
 		if err != nil {
-			return out, err
+			return out, nil, err
 		}
 		if ok && instant(expires).After(n.CreatedAt) {
 			if subtle.ConstantTimeCompare(fingerprint, e.Key.Fingerprint[:]) != 1 {
 				out.Err = &belfry.Error{Code: belfry.CodeKeyReused, Field: "key", Detail: "this key was used for another request: use a new key"}
-				return out, nil
+				return out, nil, nil
 			}
 			err := json.Unmarshal([]byte(answer), &out)
 			out.Replayed = true
-			return out, err
+			return out, nil, err
 		}
 	}
-	if _, known := zones[person{n.Project, n.Recipient}]; !known && len(n.To) == 0 {
+	zone, known := zones[person{n.Project, n.Recipient}]
+	if !known && len(n.To) == 0 {
 		out.Err = &belfry.Error{Code: belfry.CodeUnknownRecipient, Field: "recipient", Detail: "no such recipient: make it first, or give an object with its zone and addresses"}
+		return out, nil, nil
 	}
-	return out, nil
+	if e.Fact == nil {
+		return out, nil, nil
+	}
+	text, err := e.Fact(zone)
+	if err != nil {
+		out.Err = err
+		return out, nil, nil
+	}
+	return out, half(n.Project, text), nil
 }
 
-func (tx *txn) insert(e store.Entry, zone string) (store.Enqueued, error) {
+func (tx *txn) insert(e store.Entry, zone string, fact []byte) (store.Enqueued, error) {
 	n := e.Notification
 	out := store.Enqueued{ID: n.ID, State: belfry.Scheduled, Due: n.Due, Deadline: n.Deadline, Zone: zone}
 	if e.Key.Text != "" {
@@ -142,14 +153,7 @@ func (tx *txn) insert(e store.Entry, zone string) (store.Enqueued, error) {
 			return out, err
 		}
 	}
-	var fact []byte
-	if e.Fact != nil {
-		f, err := e.Fact(zone)
-		if err != nil {
-			out.Err = err
-			return out, nil
-		}
-		fact = half(n.Project, f)
+	if fact != nil {
 		if err := tx.fact(fact, n, &out); err != nil {
 			return out, err
 		}
@@ -216,7 +220,7 @@ func (tx *txn) insertNotification(e store.Entry, fact []byte) error {
 
 // inline makes or updates the recipient that came with a notification.
 func (tx *txn) inline(now time.Time, in store.Inline) error {
-	if _, err := tx.putRecipient(now, in.Recipient); err != nil {
+	if _, err := tx.mergeRecipient(now, in.Recipient); err != nil {
 		return err
 	}
 	for i, r := range in.Registrations {

@@ -115,7 +115,6 @@ func (tx *txn) projectFacts(project string, items []store.Item, at []int, facts 
 	ids := make([]string, 0, len(at))
 	of := map[string][]int{} // recipient → indexes of items
 	categories := map[string]*belfry.Category{}
-	var cooling bool
 	for _, i := range at {
 		n := items[i].Notification
 		if of[n.Recipient] == nil {
@@ -131,17 +130,17 @@ func (tx *txn) projectFacts(project string, items []store.Item, at []int, facts 
 			categories[n.Category] = c
 		}
 		facts[i].Category = c
-		cooling = cooling || c != nil && (c.Cooldown > 0 || c.Check != nil)
 	}
 	people := list(ids)
-	err := tx.peekEach(`SELECT r.id, r.zone, r.locale, r.attributes FROM json_each(?2) j CROSS JOIN recipient r WHERE r.project = ?1 AND r.id = j.value`,
+	err := tx.peekEach(`SELECT r.id, r.zone, r.zone_source, r.zone_as_of, r.locale, r.attributes, r.created_at, r.updated_at FROM json_each(?2) j CROSS JOIN recipient r WHERE r.project = ?1 AND r.id = j.value`,
 		func(scan func(...any) error) error {
 			r := belfry.Recipient{Project: project}
 			var attributes sql.NullString
-			if err := scan(&r.ID, &r.Zone, &r.Locale, &attributes); err != nil {
+			var asOf, created, updated int64
+			if err := scan(&r.ID, &r.Zone, &r.ZoneSource, &asOf, &r.Locale, &attributes, &created, &updated); err != nil {
 				return err
 			}
-			r.Attributes = raw(attributes)
+			r.ZoneAsOf, r.Attributes, r.CreatedAt, r.UpdatedAt = instant(asOf), raw(attributes), instant(created), instant(updated)
 			for _, i := range of[r.ID] {
 				facts[i].Recipient = &r
 			}
@@ -207,19 +206,30 @@ func (tx *txn) projectFacts(project string, items []store.Item, at []int, facts 
 	for _, i := range at {
 		facts[i].Suppressed, facts[i].Pauses = suppressed, pauses
 	}
-	if !cooling {
-		return nil
-	}
-	for _, i := range at {
+	return tx.marks(project, items, at, facts)
+}
+
+// marks reads what was last sent about each item's subject.
+func (tx *txn) marks(project string, items []store.Item, at []int, facts []belfry.Facts) error {
+	keys := make([][3]string, len(at))
+	for j, i := range at {
 		n := items[i].Notification
-		if c := facts[i].Category; c == nil || c.Cooldown == 0 && c.Check == nil {
-			continue
-		}
-		if facts[i].Mark, err = tx.mark(n.Project, n.Recipient, n.Category, n.Subject); err != nil {
-			return err
-		}
+		keys[j] = [3]string{n.Recipient, n.Category, n.Subject}
 	}
-	return nil
+	return tx.each(`SELECT j.key, m.at, m.data, m.notification FROM json_each(?2) j CROSS JOIN mark m
+WHERE m.project = ?1 AND m.recipient = j.value ->> 0 AND m.category = j.value ->> 1 AND m.subject = j.value ->> 2`,
+		func(scan func(...any) error) error {
+			var j int
+			var sent int64
+			var data sql.NullString
+			m := new(belfry.Mark)
+			if err := scan(&j, &sent, &data, &m.Notification); err != nil {
+				return err
+			}
+			m.At, m.Data = instant(sent), raw(data)
+			facts[at[j]].Mark = m
+			return nil
+		}, project, list(keys))
 }
 
 // suppressed is what touches one of the addresses; the table is empty for most.
@@ -239,19 +249,6 @@ func (tx *txn) suppressed(project string, addresses []string) (out []belfry.Supp
 			return err
 		}, project, list(addresses))
 	return out, err
-}
-
-func (tx *txn) mark(project, recipient, category, subject string) (*belfry.Mark, error) {
-	var at int64
-	var data sql.NullString
-	var m belfry.Mark
-	ok, err := tx.one(`SELECT at, data, notification FROM mark WHERE project = ? AND recipient = ? AND category = ? AND subject = ?`,
-		[]any{project, recipient, category, subject}, &at, &data, &m.Notification)
-	if !ok || err != nil {
-		return nil, err
-	}
-	m.At, m.Data = instant(at), raw(data)
-	return &m, nil
 }
 
 func (tx *txn) resolvedCategory(project, name string) (*belfry.Category, error) {

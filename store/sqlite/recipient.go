@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"time"
@@ -11,31 +12,38 @@ import (
 
 func (s *Store) PutRecipient(ctx context.Context, now time.Time, r belfry.Recipient) (out belfry.Recipient, err error) {
 	err = s.do(ctx, durable, func(tx *txn) error {
-		out, err = tx.putRecipient(now, r)
+		out, err = tx.mergeRecipient(now, r)
 		return err
 	})
 	return out, err
 }
 
-// putRecipient makes or replaces a recipient; what is empty keeps its old value.
-func (tx *txn) putRecipient(now time.Time, r belfry.Recipient) (belfry.Recipient, error) {
-	err := tx.exec(`INSERT INTO recipient (project, id, zone, zone_source, zone_as_of, locale, attributes, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
-ON CONFLICT (project, id) DO UPDATE SET
-	zone = iif(?3 = '', zone, ?3), zone_source = iif(?3 = '', zone_source, ?4), zone_as_of = iif(?3 = '', zone_as_of, ?5),
-	locale = iif(?6 = '', locale, ?6), attributes = coalesce(?7, attributes), updated_at = ?8`,
-		r.Project, r.ID, r.Zone, r.ZoneSource, micros(r.ZoneAsOf), r.Locale, text(r.Attributes), micros(now))
+// mergeRecipient makes a recipient, or changes what is said of it: what is empty stays.
+func (tx *txn) mergeRecipient(now time.Time, r belfry.Recipient) (belfry.Recipient, error) {
+	old, ok, err := tx.recipient(r.Project, r.ID)
 	if err != nil {
 		return r, err
 	}
-	out, _, err := tx.recipient(r.Project, r.ID)
-	return out, err
+	r.CreatedAt, r.UpdatedAt = now, now
+	if ok {
+		if r.CreatedAt = old.CreatedAt; r.Zone == "" {
+			r.Zone, r.ZoneSource, r.ZoneAsOf = old.Zone, old.ZoneSource, old.ZoneAsOf
+		}
+		r.Locale = cmp.Or(r.Locale, old.Locale)
+		if len(r.Attributes) == 0 {
+			r.Attributes = old.Attributes
+		}
+	}
+	return r, tx.exec(`INSERT INTO recipient (project, id, zone, zone_source, zone_as_of, locale, attributes, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+ON CONFLICT (project, id) DO UPDATE SET zone = ?3, zone_source = ?4, zone_as_of = ?5, locale = ?6, attributes = ?7, updated_at = ?9`,
+		r.Project, r.ID, r.Zone, r.ZoneSource, micros(r.ZoneAsOf), r.Locale, text(r.Attributes), micros(r.CreatedAt), micros(r.UpdatedAt))
 }
 
 func (tx *txn) recipient(project, id string) (r belfry.Recipient, ok bool, err error) {
 	var asOf, created, updated int64
 	var attributes sql.NullString
 	r.Project, r.ID = project, id
-	ok, err = tx.one(`SELECT zone, zone_source, zone_as_of, locale, attributes, created_at, updated_at FROM recipient WHERE project = ? AND id = ?`,
+	ok, err = tx.peek(`SELECT zone, zone_source, zone_as_of, locale, attributes, created_at, updated_at FROM recipient WHERE project = ? AND id = ?`,
 		[]any{project, id}, &r.Zone, &r.ZoneSource, &asOf, &r.Locale, &attributes, &created, &updated)
 	r.ZoneAsOf, r.CreatedAt, r.UpdatedAt, r.Attributes = instant(asOf), instant(created), instant(updated), raw(attributes)
 	return r, ok, err
@@ -79,14 +87,11 @@ func (tx *txn) deleteRecipient(now time.Time, project, id string) (out store.Wit
 			return out, err
 		}
 	}
-	if out, err = tx.withdraw(now, project, id); err != nil {
-		return out, err
-	}
 	ids, _, err := tx.open(store.Filter{Project: project, Recipient: id}, 1<<30)
 	if err != nil {
 		return out, err
 	}
-	for _, nid := range ids { // those that are not planned yet
+	for _, nid := range ids {
 		n, _, err := tx.notification(nid)
 		if err != nil {
 			return out, err
@@ -96,18 +101,12 @@ func (tx *txn) deleteRecipient(now time.Time, project, id string) (out store.Wit
 			return out, err
 		}
 		for _, p := range pieces {
-			if p.delivery != nil {
-				continue
-			}
-			if err := tx.remove(n, p); err != nil {
+			if err := tx.erasePiece(n, p, now, &out); err != nil {
 				return out, err
 			}
-			if err := tx.endPlan(n, belfry.Dropped, belfry.ReasonRecipientGone, now); err != nil {
-				return out, err
-			}
-			out.Withdrawn++
 		}
 	}
+	tx.eraseClaimed(project, id)
 	err = tx.exec(`UPDATE delivery SET body = json_remove(body, '$.payload') WHERE id IN (SELECT id FROM notification WHERE project = ? AND recipient = ?)`, project, id)
 	if err != nil {
 		return out, err
@@ -194,4 +193,48 @@ AND (?3 = '' OR category = ?3) AND (?4 = '' OR subject = ?4) ORDER BY category, 
 		}, project, recipient, category, subject)
 	})
 	return marks, err
+}
+
+// erasePiece drops what waits for a recipient that is gone.
+func (tx *txn) erasePiece(n belfry.Notification, p piece, now time.Time, out *store.Withdrawn) error {
+	if p.delivery == nil {
+		out.Withdrawn++
+		tx.event(n.ID, store.Event{At: now, Kind: store.EventWithdrawn, Reason: belfry.ReasonRecipientGone})
+		if err := tx.remove(n, p); err != nil {
+			return err
+		}
+		return tx.endPlan(n, belfry.Dropped, belfry.ReasonRecipientGone, now)
+	}
+	d, ok := p.delivery.Withdraw(belfry.ReasonRecipientGone)
+	if !ok {
+		out.InFlight = append(out.InFlight, d.ID)
+		return nil
+	}
+	out.Withdrawn++
+	tx.event(n.ID, store.Event{At: now, N: d.ID.N, Kind: store.EventWithdrawn, Reason: belfry.ReasonRecipientGone})
+	return tx.move(n, place{d: *p.delivery, claim: p.claim}, d, now)
+}
+
+// eraseClaimed wipes what claims hold of a recipient that is gone. What is on the wire stays held.
+func (tx *txn) eraseClaimed(project, recipient string) {
+	for c, h := range tx.s.claims {
+		for i, it := range h.items {
+			n := it.Notification
+			if n.Project != project || n.Recipient != recipient {
+				continue
+			}
+			n.Data, n.To = nil, nil
+			item := it.Item
+			item.Notification = n
+			if item.Delivery != nil {
+				d := *item.Delivery
+				d.Payload = nil
+				item.Delivery = &d
+			}
+			h = h.copy()
+			h.items[i] = newHeldItem(item, it.home)
+			h.items[i].erased = true
+			tx.setClaim(c, h)
+		}
+	}
 }

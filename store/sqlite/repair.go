@@ -16,7 +16,7 @@ func (s *Store) Repair(ctx context.Context, now time.Time, policy func(project, 
 			if r.Claims == limit {
 				break
 			}
-			if h.lease.After(now) && !h.dead {
+			if !h.lease.Before(now) && !h.dead {
 				continue
 			}
 			r.Claims++
@@ -31,7 +31,7 @@ func (s *Store) Repair(ctx context.Context, now time.Time, policy func(project, 
 
 // takeOver moves on what a lost claim held.
 func (tx *txn) takeOver(now time.Time, id belfry.ID, h *held, policy func(project, category string) belfry.RetryPolicy, r *store.Repaired) error {
-	tx.setClaim(id, &held{})
+	tx.setClaim(id, nil)
 	for _, it := range h.items {
 		n := it.Notification
 		lost := store.Event{At: now, Kind: store.EventLost}
@@ -60,16 +60,18 @@ func (tx *txn) takeOver(now time.Time, id belfry.ID, h *held, policy func(projec
 		next := now
 		if it.Delivery.Armed {
 			r.Ambiguous++
-			next = now.Add(p.First.Std())
-		} else {
-			r.Returned++
+			next = now.Add(p.Delay(len(it.Delivery.Attempts), 0, 0))
 		}
 		d, ok := it.Delivery.TakeOver(id, h.alone, p.Attempts, next)
 		if !ok {
 			continue
 		}
-		if d.State == belfry.Failed {
+		switch {
+		case it.Delivery.Armed:
+		case d.Reason == belfry.ReasonPoison:
 			r.Poison++
+		default:
+			r.Returned++
 		}
 		if err := tx.put(n, d, false, now); err != nil {
 			return err

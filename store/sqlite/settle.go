@@ -31,44 +31,62 @@ func (tx *txn) settle(st store.Settlement) (out store.Settled, err error) {
 	if err != nil || !found {
 		return store.Settled{Delivery: st.Delivery, Late: true}, err
 	}
+	tx.summary = ""
 	before := place.d
 	out.Late = place.claim != st.Claim
 	d, moved := before.Settle(st.Claim, st.Answer, belfry.Settling{Now: st.Now, Policy: st.Policy, Jitter: st.Jitter, Cancel: before.Cancel})
 	if !moved {
 		out.Delivery = before
-		return out, nil
+		if before.State.Ended() {
+			out.Summary, err = tx.summaryOf(id.Notification)
+		}
+		return out, err
 	}
 	out.Delivery = d
-	if d.State.Ended() {
-		out.Summary = d.State
-	}
+	erased := place.erased
 	if out.Late {
 		tx.event(id.Notification, store.Event{At: st.Now, N: id.N, Kind: store.EventLateWord, Detail: string(st.Answer.Outcome)})
 	}
 	if err := tx.move(st.Notification, place, d, st.Now); err != nil {
 		return out, err
 	}
-	if d.State == belfry.Sent && before.State != belfry.Sent {
+	if out.Late && !erased {
+		_, ok, err := tx.recipient(st.Notification.Project, st.Notification.Recipient)
+		if err != nil {
+			return out, err
+		}
+		erased = !ok
+	}
+	if d.State == belfry.Sent && before.State != belfry.Sent && !erased {
 		tx.moveMark(st.Notification, d.SentAt(), st.MarkData)
 	}
+	out.Summary = tx.summary
 	return out, tx.judgeEndpoint(st)
+}
+
+// summaryOf is how a notification ended; "" while it is open.
+func (tx *txn) summaryOf(id belfry.ID) (state belfry.State, err error) {
+	_, err = tx.one(`SELECT state FROM ended WHERE id = ?`, []any{id}, &state)
+	return state, err
 }
 
 // place is where a delivery stands.
 type place struct {
-	d     belfry.Delivery
-	claim belfry.ID // that holds it; 0: it waits, or is in the archive
+	d      belfry.Delivery
+	claim  belfry.ID // that holds it; 0: it waits, or is in the archive
+	erased bool      // its recipient was deleted while it was on the wire
 }
 
 // find looks where a delivery can stand: in a claim (first the likely one), in a waiting room, in the archive.
 func (tx *txn) find(id belfry.DeliveryID, likely belfry.ID) (p place, found bool, err error) {
 	if h := tx.s.claims[likely]; h != nil {
 		if i := h.find(id.Notification, id.N); i >= 0 {
-			return place{*h.items[i].Delivery, likely}, true, nil
+			return place{*h.items[i].Delivery, likely, h.items[i].erased}, true, nil
 		}
 	}
 	if c, i := tx.s.holding(id.Notification, id.N); c != 0 {
-		return place{*tx.s.claims[c].items[i].Delivery, c}, true, nil
+		it := tx.s.claims[c].items[i]
+		return place{*it.Delivery, c, it.erased}, true, nil
 	}
 	var b string
 	found, err = tx.one(`SELECT body FROM waiting WHERE id = ?1 AND n = ?2 UNION ALL SELECT body FROM delivery WHERE id = ?1 AND n = ?2`, []any{id.Notification, id.N}, &b)

@@ -124,9 +124,6 @@ func (s *Store) Notifications(ctx context.Context, f store.Filter, before belfry
 	if f.Recipient != "" {
 		add("n.recipient = ?", f.Recipient)
 	}
-	if !f.Since.IsZero() { // ids grow with time; the exact bound is checked below
-		add("n.id >= ?", belfry.MakeID(f.Since, 0, 0))
-	}
 	query := `SELECT e.state, e.reason, e.at, ` + notificationColumns + ` FROM notification n LEFT JOIN ended e ON e.id = n.id WHERE ` + strings.Join(where, " AND ") + ` ORDER BY n.id DESC LIMIT ?`
 	err = s.view(ctx, func(tx *txn) error {
 		out, next = nil, 0
@@ -213,7 +210,7 @@ func (s *Store) Stats(ctx context.Context, project string) (st store.Stats, err 
 		if _, err := tx.one(`SELECT count(*) FROM waiting WHERE ?1 = '' OR project = ?1`, []any{project}, &st.Waiting); err != nil {
 			return err
 		}
-		_, err = tx.one(`SELECT coalesce(sum(json_array_length(items)), 0) FROM claim`, nil, &st.Sending)
+		_, err = tx.one(`SELECT count(*) FROM claim c, json_each(c.items) i WHERE ?1 = '' OR i.value ->> 'project' = ?1`, []any{project}, &st.Sending)
 		return err
 	})
 	return st, err
@@ -251,7 +248,7 @@ func (s *Store) Purge(ctx context.Context, now time.Time, content, rows time.Tim
 			err := scan(&id)
 			ids = append(ids, id)
 			return err
-		}, micros(content), limit)
+		}, micros(content), limit-touched)
 		if err != nil {
 			return err
 		}
@@ -266,10 +263,10 @@ func (s *Store) Purge(ctx context.Context, now time.Time, content, rows time.Tim
 		}
 		touched += len(ids)
 		for _, statement := range []string{
-			`DELETE FROM request WHERE key IN (SELECT key FROM request WHERE expires_at < ? LIMIT ?)`,
-			`DELETE FROM once WHERE fact IN (SELECT fact FROM once WHERE expires_at > 0 AND expires_at < ? LIMIT ?)`,
+			`DELETE FROM request WHERE key IN (SELECT key FROM request WHERE expires_at <= ? LIMIT ?)`,
+			`DELETE FROM once WHERE fact IN (SELECT fact FROM once WHERE expires_at > 0 AND expires_at <= ? LIMIT ?)`,
 		} {
-			gone, err := tx.change(statement, micros(now), limit)
+			gone, err := tx.change(statement, micros(now), limit-touched)
 			if err != nil {
 				return err
 			}
