@@ -136,6 +136,11 @@ func (c *Config) check() error {
 	case !slices.Contains([]string{"text", "json"}, c.Log.Format):
 		return c.tree.errorf("log.format", "want text or json")
 	}
+	for _, name := range c.Channels.Names() {
+		if n := child(c.Channels[name].node, enabled); n != nil && n.Value != "true" && n.Value != "false" {
+			return c.tree.errorf(join(c.Channels[name].path, enabled), "want true or false")
+		}
+	}
 	for path, listen := range map[string]string{"http.listen": c.HTTP.Listen, "metrics.listen": c.Metrics.Listen} {
 		if _, _, err := net.SplitHostPort(listen); err != nil && (listen != "" || path == "http.listen") {
 			return c.tree.errorf(path, "want an address and a port, such as 127.0.0.1:8025")

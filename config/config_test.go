@@ -200,12 +200,11 @@ func TestASecretComesFromItsFileAndIsNeverShown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var common struct{ Enabled bool }
 		o := driver{Timeout: time.Hour}
-		if err := conf.Channels["webhook"].Decode(&common, &o); err != nil {
+		if err := conf.Channels["webhook"].Decode(&o); err != nil {
 			t.Fatal(err)
 		}
-		if o.Secret.Reveal() != secret || !common.Enabled || o.Timeout != 15*time.Second {
+		if o.Secret.Reveal() != secret || !conf.Channels["webhook"].Enabled() || o.Timeout != 15*time.Second {
 			t.Errorf("%+v", o)
 		}
 		var out bytes.Buffer
@@ -240,9 +239,22 @@ func TestAnOptionThatTheDriverHasNotIsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var o driver
-	if err := c.Channels["webhook"].Decode(&o); err == nil || err.Error() != "config: channels.webhook.enabled (default): has no place in the program" {
+	var o struct{ Timeout time.Duration }
+	if err := c.Channels["webhook"].Decode(&o); err == nil || err.Error() != "config: channels.webhook.secret (default): has no place in the program" {
 		t.Error(err)
+	}
+}
+
+func TestAChannelCanBeSwitchedOff(t *testing.T) {
+	c, err := load(t, "channels: {webhook: {enabled: false}}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Channels["webhook"].Enabled() || !c.Channels["webpush"].Enabled() {
+		t.Error("the wrong channel is off")
+	}
+	if c, err = load(t, "channels: {webhook: {enabled: no}}"); err == nil {
+		t.Error("no is taken for false, or for true")
 	}
 }
 

@@ -41,6 +41,9 @@ func (s Section) Decode(into ...any) error {
 			if _, of := fieldOf(name, into); isFile && of {
 				continue
 			}
+			if key == enabled {
+				continue
+			}
 			return s.tree.errorf(path, "has no place in the program")
 		}
 		if err := s.tree.decode(value, path, field); err != nil {
@@ -49,6 +52,22 @@ func (s Section) Decode(into ...any) error {
 	}
 	return nil
 }
+
+// Enabled is what its option enabled says; a section without one is always enabled. Decode leaves the option
+// out unless a field takes it.
+func (s Section) Enabled() bool {
+	return child(s.node, enabled) == nil || s.Text(enabled) == "true"
+}
+
+// Text is an option as it is written; "" when there is none of the name.
+func (s Section) Text(option string) string {
+	if n := child(s.node, option); n != nil {
+		return n.Value
+	}
+	return ""
+}
+
+const enabled = "enabled"
 
 var sectionsType = reflect.TypeFor[Sections]()
 

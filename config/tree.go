@@ -97,6 +97,9 @@ func parse(text []byte) (*yaml.Node, error) {
 }
 
 func child(n *yaml.Node, key string) *yaml.Node {
+	if n == nil {
+		return nil
+	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
 			return n.Content[i+1]
