@@ -1,0 +1,129 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"belfry"
+	"belfry/channel"
+	"belfry/channel/webhook"
+	"belfry/channel/webpush"
+	"belfry/config"
+	"belfry/signature"
+	"belfry/store"
+	"belfry/store/sqlite"
+)
+
+// A storeDriver opens the store of a data folder.
+type storeDriver struct {
+	open func(context.Context, string, config.Section) (store.Store, error)
+	file string // of the state inside the data folder
+}
+
+// stores and channels are the drivers there are. The section of a driver's name in the settings is decoded
+// into its own Options.
+var stores = map[string]storeDriver{
+	"sqlite": {
+		file: sqlite.FileName,
+		open: func(ctx context.Context, dir string, s config.Section) (store.Store, error) {
+			var o sqlite.Options
+			if err := s.Decode(&o); err != nil {
+				return nil, err
+			}
+			return sqlite.Open(ctx, dir, o)
+		},
+	},
+}
+
+var channels = map[string]func(config.Section, surroundings) (channel.Channel, error){
+	"webhook": func(s config.Section, in surroundings) (channel.Channel, error) {
+		o := webhook.Options{AllowPrivate: in.allowPrivate, AllowAll: in.allowAll, UserAgent: in.userAgent}
+		if err := s.Decode(&o); err != nil {
+			return nil, err
+		}
+		var err error
+		if o.Secret, err = in.secret(webhookSecretName, o.Secret, newSigningSecret); err != nil {
+			return nil, err
+		}
+		return webhook.New(o)
+	},
+	"webpush": func(s config.Section, in surroundings) (channel.Channel, error) {
+		o := webpush.Options{AllowPrivate: in.allowPrivate, AllowAll: in.allowAll, UserAgent: in.userAgent}
+		if err := s.Decode(&o); err != nil {
+			return nil, err
+		}
+		o.Subject = cmp.Or(o.Subject, "mailto:nobody@belfry.invalid")
+		var err error
+		if o.Key, err = in.secret("channel.webpush.key", o.Key, webpush.GenerateKey); err != nil {
+			return nil, err
+		}
+		return webpush.New(o)
+	},
+}
+
+// surroundings are what channels get besides their own options.
+type surroundings struct {
+	allowPrivate []netip.Prefix
+	allowAll     bool
+	userAgent    string
+	// secret is given, else what the store keeps under the name, made on first use.
+	secret func(name string, given belfry.Secret, fresh func() (belfry.Secret, error)) (belfry.Secret, error)
+}
+
+// webhookSecretName is where the store keeps what signs for webhook endpoints without a secret of their own.
+const webhookSecretName = "channel.webhook.secret"
+
+func newSigningSecret() (belfry.Secret, error) {
+	s, err := signature.NewSecret(nil)
+	return belfry.Secret(s.Reveal()), err
+}
+
+// openStore opens the store that the settings pick.
+func openStore(ctx context.Context, c *config.Config) (store.Store, error) {
+	d, ok := stores[c.Store.Driver]
+	if !ok {
+		return nil, fmt.Errorf("config: store.driver is %q: there is %s", c.Store.Driver, strings.Join(names(stores), ", "))
+	}
+	return d.open(ctx, c.Data, c.Store.Sections[c.Store.Driver])
+}
+
+// openChannels makes the channels that the settings enable.
+func openChannels(c *config.Config, in surroundings) ([]channel.Channel, error) {
+	var out []channel.Channel
+	for _, name := range c.Channels.Names() {
+		section := c.Channels[name]
+		if !section.Enabled() {
+			continue
+		}
+		ch, err := channels[name](section, in)
+		if err != nil {
+			return nil, fmt.Errorf("channel %s: %w", name, err)
+		}
+		out = append(out, ch)
+	}
+	return out, nil
+}
+
+// examineDrivers looks at settings whose meaning only the drivers know.
+func examineDrivers(c *config.Config) (out []finding) {
+	if c.Store.Driver == "sqlite" && c.Store.Sections["sqlite"].Text("synchronous") == "NORMAL" {
+		out = append(out, warned("synchronous", "a power cut may lose what was acknowledged last", "set store.sqlite.synchronous to FULL"))
+	}
+	if s := c.Channels["webpush"]; s.Enabled() && s.Text("subject") == "" {
+		out = append(out, warned("webpush", "channels.webpush.subject is empty, and some push services refuse that", "set it to a mailto: or https: of yours"))
+	}
+	return out
+}
+
+func names[T any](m map[string]T) []string {
+	var out []string
+	for name := range m {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
