@@ -60,7 +60,11 @@ func (tx *txn) settle(st store.Settlement) (out store.Settled, err error) {
 	if d.State == belfry.Sent && before.State != belfry.Sent && !erased {
 		tx.moveMark(st.Notification, d.SentAt(), st.MarkData)
 	}
-	out.Summary = tx.summary
+	if out.Summary = tx.summary; out.Summary == "" && before.State.Ended() {
+		if out.Summary, err = tx.summaryOf(id.Notification); err != nil {
+			return out, err
+		}
+	}
 	return out, tx.judgeEndpoint(st)
 }
 
@@ -142,14 +146,14 @@ func (tx *txn) moveMark(n belfry.Notification, at time.Time, data json.RawMessag
 
 // judgeEndpoint lets an answer count for or against its endpoint.
 func (tx *txn) judgeEndpoint(st store.Settlement) error {
-	e := st.Endpoint
-	if e.ID == 0 {
+	id, n := st.Delivery.Endpoint, st.Notification
+	if id == 0 {
 		return nil
 	}
 	switch st.Answer.Outcome {
 	case belfry.OutcomeAccepted:
-		if e.Strikes > 0 {
-			return tx.exec(`UPDATE endpoint SET strikes = 0 WHERE id = ?`, e.ID)
+		if st.Endpoint.Strikes > 0 {
+			return tx.exec(`UPDATE endpoint SET strikes = 0 WHERE id = ?`, id)
 		}
 	case belfry.OutcomeGone:
 		var armedAt time.Time
@@ -160,12 +164,12 @@ func (tx *txn) judgeEndpoint(st store.Settlement) error {
 		}
 		// A registration after the try was armed speaks for a token that the answer did not know.
 		retired, err := tx.change(`UPDATE endpoint SET retired_at = ?, reason = ? WHERE id = ? AND retired_at = 0 AND registered_at <= ?`,
-			micros(st.Now), belfry.ReasonGone, e.ID, micros(armedAt))
+			micros(st.Now), belfry.ReasonGone, id, micros(armedAt))
 		if err != nil || retired == 0 {
 			return err
 		}
 		tx.intent = true
-		_, err = tx.withdraw(st.Now, e.Project, e.Recipient)
+		_, err = tx.withdraw(st.Now, n.Project, n.Recipient)
 		return err
 	}
 	return nil

@@ -33,6 +33,9 @@ func (s *Store) do(ctx context.Context, sync durability, run func(*txn) error) e
 }
 
 func (s *Store) doRows(ctx context.Context, sync durability, rows int, run func(*txn) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	o := &op{run, sync, rows, make(chan error, 1)}
 	select {
 	case <-s.closed:
