@@ -11,7 +11,7 @@
 //	GET    /script                   the scripts in force
 //	GET    /clock, PUT /clock        {"now": …}: what the sandbox takes for now, to step it along with an engine
 //	POST   /webhook/{name}           a webhook receiver; every name exists
-//	PUT    /webhook/{name}/secret    {"secret": "whsec_…"}: verify signatures from now on; "" stops it
+//	PUT    /webhook/{name}/secret    whsec_…, or {"secret": "whsec_…"}: verify signatures from now on; empty stops it
 //	POST   /webpush/subscriptions    make a subscription, see [Subscription]
 //	DELETE /webpush/subscriptions/{id}
 //	POST   /webpush/{id}             the push service (RFC 8030)

@@ -214,6 +214,8 @@ func TestReceiverThatKnowsTheSecretVerifies(t *testing.T) {
 	if log := entries(t, url+"/log"); len(log) != 2 || !strings.HasPrefix(log[1]["at"].(string), "2027-01-01T00:00:0") {
 		t.Errorf("%v", log)
 	}
+	want(t, 204, "PUT", hook+"/secret", text+"\n")
+	want(t, 400, "POST", hook, "{}")
 	want(t, 204, "PUT", hook+"/secret", `{"secret":""}`)
 	want(t, 200, "POST", hook, "{}")
 	want(t, 400, "PUT", hook+"/secret", `{"secret":"hunter2"}`)

@@ -1,8 +1,10 @@
 package sandbox
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 
 	"belfry/signature"
 )
@@ -28,11 +30,17 @@ func (s *Sandbox) Secret(name, text string) error {
 }
 
 func (s *Sandbox) putSecret(w http.ResponseWriter, r *http.Request) error {
-	var in struct {
-		Secret string `json:"secret"`
-	}
-	if err := readJSON(r, &in); err != nil {
+	b, err := readBody(r)
+	if err != nil {
 		return err
+	}
+	in := struct {
+		Secret string `json:"secret"`
+	}{Secret: strings.TrimSpace(string(b))}
+	if strings.HasPrefix(in.Secret, "{") {
+		if err := json.Unmarshal(b, &in); err != nil {
+			return err
+		}
 	}
 	if err := s.Secret(r.PathValue("name"), in.Secret); err != nil {
 		return err
