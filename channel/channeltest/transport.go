@@ -134,8 +134,8 @@ type responseBody struct {
 
 func (b *responseBody) Read(p []byte) (int, error) {
 	n, err := b.PipeReader.Read(p)
-	if err != nil && err != io.EOF && b.ctx.Err() != nil {
-		err = b.ctx.Err() // a closed pipe does not tell why
+	if err != nil && b.ctx.Err() != nil {
+		err = b.ctx.Err() // the handler ends with the context too, and that is no orderly end
 	}
 	return n, err
 }
