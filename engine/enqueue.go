@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"time"
 
 	"belfry"
+	"belfry/calendar"
 	"belfry/store"
 	"belfry/tzdb"
 )
@@ -57,6 +59,11 @@ func (e *Engine) Entry(ctx context.Context, r store.Request) (store.Entry, error
 		return store.Entry{}, err
 	}
 	now := e.now()
+	if r.LocalTime != "" {
+		if r.At, err = e.local(ctx, r); err != nil {
+			return store.Entry{}, err
+		}
+	}
 	n, err := belfry.Notify(e.ids.next(), r.Request, category, e.names, now)
 	if err != nil {
 		return store.Entry{}, err
@@ -84,6 +91,34 @@ func (e *Engine) Entry(ctx context.Context, r store.Request) (store.Entry, error
 		entry.Fact = func(zone string) (string, error) { return fact(n, zone) }
 	}
 	return entry, nil
+}
+
+// local is when a wall time happens where the recipient lives; UTC for one without a zone.
+func (e *Engine) local(ctx context.Context, r store.Request) (time.Time, error) {
+	wall, err := calendar.ParseWall(r.LocalTime)
+	if err != nil {
+		return wall, err
+	}
+	zone := ""
+	if r.Inline != nil {
+		zone = r.Inline.Recipient.Zone
+	}
+	if zone == "" {
+		known, err := e.store.Recipient(ctx, r.Project, r.Recipient)
+		if err != nil && belfry.CodeOf(err) != belfry.CodeNotFound {
+			return wall, err
+		}
+		zone = cmp.Or(known.Zone, "UTC")
+	}
+	loc, err := tzdb.Load(zone)
+	if err != nil {
+		return wall, atField("recipient.zone", err)
+	}
+	at, kind := calendar.Instant(wall, loc)
+	if kind == calendar.NoDate {
+		return at, belfry.Invalid("local_time", "that date does not exist in %s", zone)
+	}
+	return at, nil
 }
 
 // fact names the fact of a notification's once, by its own zone's calendar or the recipient's.
