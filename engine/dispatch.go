@@ -25,7 +25,7 @@ func (e *Engine) dispatch(ctx context.Context) {
 			continue
 		}
 		now := e.now()
-		takes, next := pick(heads, now, e.slots.free, e.options.ClaimBatch, round)
+		takes, next := pick(heads, now, e.slots, e.options.ClaimBatch, round)
 		if len(takes) == 0 {
 			if limit := now.Add(e.options.Poll); next.IsZero() || next.After(limit) {
 				next = limit
@@ -58,7 +58,7 @@ func (e *Engine) dispatch(ctx context.Context) {
 			}
 			e.slots.give(t.Queue, t.Limit-len(claims[i].Items))
 			n := len(claims[i].Items)
-			p := &preparation{e: e, claim: claims[i], queue: t.Queue, lane: t.Lane, slots: map[string]int{pool(t.Queue): n}, spare: n}
+			p := &preparation{e: e, claim: claims[i], queue: t.Queue, lane: t.Lane, slots: map[string]int{e.slots.pool(t.Queue): n}, spare: n}
 			e.work.Go(func() { p.run(context.WithoutCancel(ctx)) })
 		}
 	}
@@ -79,7 +79,7 @@ func (e *Engine) sleep(ctx context.Context, until time.Time) {
 // pick decides what to claim: for every queue, lane by lane, the room that is left is shared among the
 // projects with something due, beginning with another project in every round. next is when the first of
 // what is not due yet falls due; zero when nothing waits.
-func pick(heads []store.Head, now time.Time, free func(queue string, lane belfry.Lane) int, batch, round int) (takes []store.Take, next time.Time) {
+func pick(heads []store.Head, now time.Time, slots *slots, batch, round int) (takes []store.Take, next time.Time) {
 	type group struct {
 		queue string
 		lane  belfry.Lane
@@ -105,7 +105,7 @@ func pick(heads []store.Head, now time.Time, free func(queue string, lane belfry
 	taken := map[string]int{}
 	for _, g := range order {
 		projects := due[g]
-		room := free(g.queue, g.lane) - taken[pool(g.queue)]
+		room := slots.free(g.queue, g.lane) - taken[slots.pool(g.queue)]
 		for i := range projects {
 			if room <= 0 {
 				break
@@ -114,7 +114,7 @@ func pick(heads []store.Head, now time.Time, free func(queue string, lane belfry
 			share := (room + len(projects) - i - 1) / (len(projects) - i)
 			limit := min(share, batch)
 			takes = append(takes, store.Take{Queue: h.Queue, Lane: h.Lane, Project: h.Project, Limit: limit})
-			taken[pool(g.queue)] += limit
+			taken[slots.pool(g.queue)] += limit
 			room -= limit
 		}
 	}

@@ -94,6 +94,10 @@ func (p *preparation) plan(i int, item store.Item, now time.Time) {
 			p.steps[i].Tries = append(p.steps[i].Tries, store.Try{Delivery: d, Send: p.slot(d.Channel)})
 		}
 	default:
+		if planned.Reason == belfry.ReasonChannelGone {
+			p.steps[i].Wait = &store.Until{At: now.Add(foreign), Reason: planned.Reason}
+			return
+		}
 		if planned.Reason == belfry.ReasonDeadline && item.Wait.Reason != "" {
 			planned.Reason = item.Wait.Reason
 		}
@@ -101,7 +105,8 @@ func (p *preparation) plan(i int, item store.Item, now time.Time) {
 	}
 }
 
-// foreign is how long a delivery waits for a channel that this engine does not have.
+// foreign is how long something waits for a channel that this engine does not have: another engine may, or
+// this one after a change of its configuration. An engine ends nothing that it cannot handle.
 const foreign = time.Minute
 
 // again decides about a delivery that was planned before. What arm would refuse needs no recheck and no

@@ -5,11 +5,10 @@ import (
 	"sync"
 
 	"belfry"
-	"belfry/store"
 )
 
 // slots bounds what is under way: sends by channel, and notifications being planned onto several channels
-// (queue "" and store.Parked share one bound). An eighth is kept for urgent, another eighth from bulk.
+// (queue "", store.Parked and the queues of channels that this engine lacks share one bound). An eighth is kept for urgent, another eighth from bulk.
 type slots struct {
 	mu   sync.Mutex
 	size map[string]int
@@ -38,19 +37,19 @@ func room(size int, lane belfry.Lane) int {
 	return max(size-size/4, 1)
 }
 
-// pool is the bound that a queue falls under.
-func pool(queue string) string {
-	if queue == store.Parked {
-		return planning
+// pool is the bound that a queue falls under: its channel's, or that of planning when it has none here.
+func (s *slots) pool(queue string) string {
+	if _, ours := s.size[queue]; ours {
+		return queue
 	}
-	return queue
+	return planning
 }
 
 // free is how much more a lane may take from a queue's bound now.
 func (s *slots) free(queue string, lane belfry.Lane) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.freeLocked(pool(queue), lane)
+	return s.freeLocked(s.pool(queue), lane)
 }
 
 func (s *slots) freeLocked(pool string, lane belfry.Lane) int {
@@ -61,7 +60,7 @@ func (s *slots) freeLocked(pool string, lane belfry.Lane) int {
 func (s *slots) take(queue string, lane belfry.Lane, n int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := pool(queue)
+	p := s.pool(queue)
 	n = min(n, s.freeLocked(p, lane))
 	s.used[p] += n
 	return n
@@ -69,7 +68,7 @@ func (s *slots) take(queue string, lane belfry.Lane, n int) int {
 
 func (s *slots) give(queue string, n int) {
 	s.mu.Lock()
-	s.used[pool(queue)] -= n
+	s.used[s.pool(queue)] -= n
 	s.mu.Unlock()
 }
 
