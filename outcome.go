@@ -82,6 +82,12 @@ func NotSent(status int, after time.Duration, detail string) *Failure {
 	return &Failure{Answer{Outcome: OutcomeNotSent, Status: status, After: after, Detail: detail}}
 }
 
+// Unsure says the message may have been accepted. Any error that is no [Failure] says the same, without
+// the status.
+func Unsure(status int, detail string) *Failure {
+	return &Failure{Answer{Outcome: OutcomeAmbiguous, Status: status, Detail: detail}}
+}
+
 // AnswerOf reads what a channel's Send returned: ref and nil mean accepted, a [Failure] speaks for
 // itself, every other error is ambiguous and only its text is kept.
 func AnswerOf(ref string, err error) Answer {

@@ -239,7 +239,7 @@ func answer(status int, h http.Header, body []byte, host string, now time.Time) 
 	case status < 500, status == 500, status == 502, status == 503, status == 504:
 		return belfry.NotSent(status, after, "")
 	}
-	return errors.New("webpush: answered " + strconv.Itoa(status) + ", which says nothing about the message: it may have been accepted")
+	return belfry.Unsure(status, "the answer says nothing about the message")
 }
 
 // named401 is the service's own word for what it dislikes about our token, if it is one that is known.
