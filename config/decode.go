@@ -56,15 +56,16 @@ func (s Section) Decode(into ...any) error {
 // Enabled is what its option enabled says; a section without one is always enabled. Decode leaves the option
 // out unless a field takes it.
 func (s Section) Enabled() bool {
-	return child(s.node, enabled) == nil || s.Text(enabled) == "true"
+	text, there := s.Lookup(enabled)
+	return !there || text == "true"
 }
 
-// Text is an option as it is written; "" when there is none of the name.
-func (s Section) Text(option string) string {
+// Lookup is an option as it is written, and whether there is one of the name.
+func (s Section) Lookup(option string) (text string, there bool) {
 	if n := child(s.node, option); n != nil {
-		return n.Value
+		return n.Value, true
 	}
-	return ""
+	return "", false
 }
 
 const enabled = "enabled"

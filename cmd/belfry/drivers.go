@@ -34,7 +34,11 @@ var stores = map[string]storeDriver{
 			if err := s.Decode(&o); err != nil {
 				return nil, err
 			}
-			return sqlite.Open(ctx, dir, o)
+			st, err := sqlite.Open(ctx, dir, o)
+			if err != nil {
+				return nil, err // and not a nil of another type
+			}
+			return st, nil
 		},
 	},
 }
@@ -110,10 +114,10 @@ func openChannels(c *config.Config, in surroundings) ([]channel.Channel, error) 
 
 // examineDrivers looks at settings whose meaning only the drivers know.
 func examineDrivers(c *config.Config) (out []finding) {
-	if c.Store.Driver == "sqlite" && c.Store.Sections["sqlite"].Text("synchronous") == "NORMAL" {
+	if how, _ := c.Store.Sections["sqlite"].Lookup("synchronous"); c.Store.Driver == "sqlite" && how == "NORMAL" {
 		out = append(out, warned("synchronous", "a power cut may lose what was acknowledged last", "set store.sqlite.synchronous to FULL"))
 	}
-	if s := c.Channels["webpush"]; s.Enabled() && s.Text("subject") == "" {
+	if subject, _ := c.Channels["webpush"].Lookup("subject"); c.Channels["webpush"].Enabled() && subject == "" {
 		out = append(out, warned("webpush", "channels.webpush.subject is empty, and some push services refuse that", "set it to a mailto: or https: of yours"))
 	}
 	return out

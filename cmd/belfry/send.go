@@ -107,7 +107,7 @@ The text comes from the category's templates, and without them from title and bo
 			return answer, func(w io.Writer) error {
 				fmt.Fprintln(w, "would be", statement(told.State, told.Reason, told.Explanation))
 				for _, d := range told.Deliveries {
-					fmt.Fprintln(w, strings.TrimSpace("  by "+d.Channel+" "+d.Device))
+					fmt.Fprintln(w, strings.TrimRight("  by "+d.Channel+" "+d.Device, " "))
 				}
 				if told.Detail != "" {
 					fmt.Fprintln(w, "  "+told.Detail)

@@ -83,13 +83,13 @@ func serve(ctx context.Context, conf *config.Config, stderr io.Writer) error {
 		os.Exit(exitInterrupted)
 	}()
 	err = s.run(ctx, func() {
-		fmt.Fprintf(stderr, "belfry %s listens on http://%s, data in %s\n", version(), s.listeners["api"].Addr(), conf.Data)
 		switch {
 		case key != "":
 			fmt.Fprintf(stderr, "admin key, shown this once: %s\n", key)
 		case conf.Dev:
 			fmt.Fprintln(stderr, "development: no key is needed from this machine, and private addresses may be sent to")
 		}
+		fmt.Fprintf(stderr, "belfry %s listens on http://%s, data in %s\n", version(), s.listeners["api"].Addr(), conf.Data)
 		tellSystemd("READY=1")
 	})
 	return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,8 +165,7 @@ func (s *server) serveHTTP() {
 // run serves until ctx ends, then stops in order: not ready, nothing more claimed, what is on the wire
 // finished, requests answered, the store closed.
 func (s *server) run(ctx context.Context, ready func()) error {
-	defer s.close()
-	failed := make(chan error, len(s.servers)+1)
+	failed := make(chan error, len(s.servers))
 	for what, srv := range s.servers {
 		go func() {
 			if err := srv.Serve(s.listeners[what]); !errors.Is(err, http.ErrServerClosed) {
@@ -185,25 +185,23 @@ func (s *server) run(ctx context.Context, ready func()) error {
 		s.log.Info("stopping", "drain", s.conf.Engine.Drain)
 	case err = <-failed:
 	case err = <-done:
-		if err == nil {
-			err = errors.New("the engine stopped by itself")
-		}
-		return err
+		s.close()
+		return cmp.Or(err, errors.New("the engine stopped by itself"))
 	}
 	s.stopping.Store(true)
 	stop()
 	select {
 	case e := <-done:
 		err = errors.Join(err, e)
-	case <-time.After(s.conf.Engine.Drain):
-		// The process ends without closing the store: the engine still uses it.
-		return &exit{exitFailed, fmt.Errorf("not everything on the wire was answered within %v; the next start takes it over", s.conf.Engine.Drain)}
+	case <-time.After(s.conf.Engine.Drain): // the engine still uses the store, so it stays open until the process ends
+		return errors.Join(err, fmt.Errorf("not everything on the wire was answered within %v: the next start takes it over", s.conf.Engine.Drain))
 	}
 	shut, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	for _, srv := range s.servers {
 		err = errors.Join(err, srv.Shutdown(shut))
 	}
+	s.close()
 	return err
 }
 
@@ -211,7 +209,7 @@ func (s *server) close() {
 	for _, l := range s.listeners {
 		l.Close()
 	}
-	if s.store != nil && (s.engine == nil || !s.stopping.Load()) {
+	if s.store != nil {
 		s.store.Close()
 	}
 }
