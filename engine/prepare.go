@@ -219,7 +219,7 @@ func (p *preparation) arm(ctx context.Context) {
 				Claim: p.claim.ID, Notification: p.claim.Items[a.Step].Notification, Delivery: a.Delivery, Endpoint: a.Endpoint,
 				MarkData: p.fresh[a.Step].Data,
 			},
-			lane: p.lane,
+			lane: p.lane, due: p.claim.Items[a.Step].Due,
 		}
 		if c := p.facts[a.Step].Category; c != nil {
 			s.Policy = c.Retry

@@ -18,6 +18,7 @@ import (
 type sending struct {
 	store.Settlement
 	lane belfry.Lane
+	due  time.Time
 }
 
 // send makes the one request of an armed try and hands its answer to the settler. The slot is given back
@@ -137,7 +138,7 @@ type Event struct {
 	Lane     belfry.Lane
 	Outcome  belfry.Outcome // of a try
 	Took     time.Duration  // of a try: from the first byte to the answer
-	Late     time.Duration  // of a first try: how long after the due time it began
+	Late     time.Duration  // of a first try: how long after it was due it began; what put it off on purpose does not count
 	First    bool           // it is the first try of its delivery
 	State    belfry.State   // of an end
 	Reason   belfry.Reason
@@ -157,7 +158,7 @@ func (e *Engine) observeAttempt(s sending, started time.Time) {
 	}
 	e.options.Observe(Event{
 		Project: n.Project, Category: n.Category, Channel: s.Delivery.Channel, Lane: n.Lane, Outcome: a.Outcome,
-		Took: s.Now.Sub(started), Late: started.Sub(s.Delivery.Next), First: first,
+		Took: s.Now.Sub(started), Late: started.Sub(s.due), First: first,
 	})
 }
 
