@@ -14,7 +14,7 @@ import (
 // slot is given back, or the poll interval is over.
 func (e *Engine) dispatch(ctx context.Context) {
 	for round := 0; ctx.Err() == nil; round++ {
-		e.next.set(time.Time{}) // a hint that comes while we look is not lost: wake has room for it
+		e.next.set(time.Time{}) // a hint that comes while we look is kept in wake
 		heads, err := e.store.Heads(ctx)
 		if err != nil {
 			if ctx.Err() == nil {

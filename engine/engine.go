@@ -112,7 +112,7 @@ func New(st store.Store, channels []channel.Channel, o Options) (*Engine, error)
 			return nil, fmt.Errorf("engine: workers are set for channel %q, which is not configured", name)
 		}
 	}
-	e.ids = &ids{now: o.Now, node: o.Node}
+	e.ids = &ids{now: o.Now, node: o.Node, last: belfry.ID(0).Time()}
 	e.owner = e.ids.next()
 	e.slots = newSlots(e.names, o)
 	e.settler = newSettler(e)
@@ -158,7 +158,8 @@ func (e *Engine) hint(due time.Time) {
 	}
 }
 
-// wakeTime is when the dispatcher looks next.
+// wakeTime is when the dispatcher looks next; the zero time while it looks: every hint wakes it then, since
+// what it has read may lack what the hint is about.
 type wakeTime struct {
 	mu sync.Mutex
 	at time.Time
@@ -173,7 +174,7 @@ func (w *wakeTime) set(at time.Time) {
 func (w *wakeTime) before(due time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return due.Before(w.at)
+	return w.at.IsZero() || due.Before(w.at)
 }
 
 func (e *Engine) now() time.Time { return e.options.Now().UTC().Truncate(time.Microsecond) }
@@ -184,7 +185,8 @@ func (e *Engine) lease(budget time.Duration) store.Owner {
 
 func jitter() float64 { return rand.Float64() }
 
-// ids makes ids that grow, however the clock jumps.
+// ids makes ids that grow, however the clock jumps. last begins with the first instant that an id can hold,
+// for a clock that was never set.
 type ids struct {
 	now  func() time.Time
 	node uint16

@@ -234,14 +234,18 @@ func (e *Engine) foresee(ctx context.Context, n belfry.Notification, facts belfr
 		return nil
 	}
 	p.encode(0)
+	failed := 0
 	for i, t := range p.steps[0].Tries {
 		f.Deliveries[i] = t.Delivery
 		if t.Detail != "" {
-			f.Detail = t.Detail
+			f.Detail, failed = t.Detail, failed+1
+			f.Deliveries[i].State, f.Deliveries[i].Reason = belfry.Failed, belfry.ReasonBadContent
 		}
 		f.Deliveries[i].Payload = t.Payload
 	}
-	if facts.Category.Shadow {
+	if failed == len(f.Deliveries) {
+		f.State, f.Reason = belfry.Failed, belfry.ReasonBadContent
+	} else if facts.Category.Shadow {
 		f.State, f.Reason = belfry.Dropped, belfry.ReasonShadow
 	}
 	return nil

@@ -196,7 +196,7 @@ func (p *preparation) arm(ctx context.Context) {
 		}
 	}
 	a := store.Arm{Claim: p.claim, Known: p.e.names, Steps: p.steps, Jitter: jitter()}
-	armed, err := p.tryArm(ctx, a, budget)
+	armed, at, err := p.tryArm(ctx, a, budget)
 	if err != nil {
 		if errors.Is(err, store.ErrGone) {
 			p.e.log.Warn("a claim was taken over before it was armed", "claim", p.claim.ID)
@@ -219,7 +219,7 @@ func (p *preparation) arm(ctx context.Context) {
 				Claim: p.claim.ID, Notification: p.claim.Items[a.Step].Notification, Delivery: a.Delivery, Endpoint: a.Endpoint,
 				MarkData: p.fresh[a.Step].Data,
 			},
-			lane: p.lane, due: p.claim.Items[a.Step].Due,
+			lane: p.lane, due: p.claim.Items[a.Step].Due, armed: at,
 		}
 		if c := p.facts[a.Step].Category; c != nil {
 			s.Policy = c.Retry
@@ -233,18 +233,20 @@ func (p *preparation) arm(ctx context.Context) {
 	}
 }
 
-// tryArm arms, again while the store is busy: nothing was written then, and the lease allows for it.
-func (p *preparation) tryArm(ctx context.Context, a store.Arm, budget time.Duration) ([]store.Armed, error) {
+// tryArm arms, again while the store is busy: nothing was written then, and the lease allows for it. at is
+// when the call that counts began, by the monotonic clock.
+func (p *preparation) tryArm(ctx context.Context, a store.Arm, budget time.Duration) (armed []store.Armed, at time.Time, err error) {
 	for {
+		at = time.Now()
 		a.Now, a.Owner = p.e.now(), p.e.lease(budget)
-		armed, err := p.e.store.Arm(ctx, a)
+		armed, err = p.e.store.Arm(ctx, a)
 		switch belfry.CodeOf(err) {
 		case belfry.CodeBusy, belfry.CodeStoreFull:
 			p.e.health.storeFailed(err)
 			pause(time.Second / 10)
 			continue
 		}
-		return armed, err
+		return armed, at, err
 	}
 }
 

@@ -17,8 +17,9 @@ import (
 // sending is an armed try on its way.
 type sending struct {
 	store.Settlement
-	lane belfry.Lane
-	due  time.Time
+	lane  belfry.Lane
+	due   time.Time
+	armed time.Time // by the monotonic clock
 }
 
 // send makes the one request of an armed try and hands its answer to the settler. The slot is given back
@@ -27,7 +28,7 @@ func (e *Engine) send(ctx context.Context, s sending) {
 	started := e.now()
 	attempt := len(s.Delivery.Attempts)
 	c := e.channels[s.Delivery.Channel]
-	ref, err := e.request(ctx, c, channel.Armed{
+	ref, err := e.request(ctx, c, s.armed, channel.Armed{
 		Delivery: s.Delivery.ID, Epoch: s.Claim, Attempt: attempt, Endpoint: s.Endpoint, Payload: s.Delivery.Payload,
 		Lane: s.lane, Category: s.Notification.Category, Subject: s.Notification.Subject, Now: started, Deadline: s.Delivery.Deadline,
 	})
@@ -41,8 +42,7 @@ var errLate = errors.New("the process was held up between arming and sending, lo
 
 // request calls the channel within its budget. A try that was held up for longer than that is not made:
 // somebody else may have taken the delivery over.
-func (e *Engine) request(ctx context.Context, c channel.Channel, a channel.Armed) (ref string, err error) {
-	armedAt := time.Now()
+func (e *Engine) request(ctx context.Context, c channel.Channel, armed time.Time, a channel.Armed) (ref string, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			e.log.Error("a channel panicked", "channel", c.Name(), "delivery", a.Delivery, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
@@ -51,7 +51,7 @@ func (e *Engine) request(ctx context.Context, c channel.Channel, a channel.Armed
 	}()
 	ctx, cancel := context.WithTimeout(ctx, c.Budget())
 	defer cancel()
-	if time.Since(armedAt) > c.Budget() {
+	if time.Since(armed) > c.Budget() {
 		return "", belfry.NotSent(0, 0, errLate.Error())
 	}
 	return c.Send(ctx, a)
