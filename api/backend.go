@@ -37,8 +37,7 @@ type Backend interface {
 	Notifications(ctx context.Context, f store.Filter, before belfry.ID, limit int) ([]store.Summary, belfry.ID, error)
 	Stats(ctx context.Context, project string) (store.Stats, error)
 
-	// PutRecipient replaces a recipient. With an UpdatedAt it is refused with belfry.CodeConflict when the
-	// recipient has been changed since.
+	// PutRecipient makes or updates a recipient; what is empty keeps its old value.
 	PutRecipient(ctx context.Context, r belfry.Recipient) (belfry.Recipient, error)
 	Recipient(ctx context.Context, project, id string) (belfry.Recipient, error)
 	DeleteRecipient(ctx context.Context, project, id string) (store.Withdrawn, error)
@@ -51,7 +50,7 @@ type Backend interface {
 
 	Suppress(ctx context.Context, s belfry.Suppression) (store.Withdrawn, error)
 	Unsuppress(ctx context.Context, project, channel string, address belfry.Secret) error
-	// Suppressions lists up to limit of them in the order of channel, a space and address, from behind after.
+	// Suppressions lists up to limit of them in the order of their addresses, from behind the address after.
 	Suppressions(ctx context.Context, project, after string, limit int) ([]belfry.Suppression, error)
 
 	PutCategory(ctx context.Context, c belfry.Category) error

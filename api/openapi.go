@@ -73,6 +73,7 @@ func (s *server) describe() {
 func (s *server) document() *huma.OpenAPI {
 	const refs = "#/components/schemas/"
 	registry := huma.NewMapRegistry(refs, huma.DefaultSchemaNamer)
+	registry.RegisterTypeAlias(reflect.TypeFor[strictjson.Value](), reflect.TypeFor[any]())
 	doc := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{
@@ -214,9 +215,6 @@ func complement(s *huma.Schema, t reflect.Type) {
 	if t == reflect.TypeFor[json.RawMessage]() {
 		s.Type = huma.TypeObject
 		s.AdditionalProperties = true
-	}
-	if t == reflect.TypeFor[strictjson.Value]() {
-		s.Nullable, s.Description = true, "Not used; browsers send it."
 	}
 	if t == reflect.TypeFor[time.Time]() {
 		s.Examples = []any{"2026-12-01T09:00:00Z"}

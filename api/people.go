@@ -3,8 +3,6 @@ package api
 import (
 	"encoding/json"
 	"errors"
-	"reflect"
-	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -14,7 +12,8 @@ import (
 	"belfry/store"
 )
 
-// Recipient is a recipient as it is put and shown. What was shown can be put again.
+// Recipient is a recipient as it is put and shown. What was shown can be put again; what is left out keeps
+// its value.
 type Recipient struct {
 	ID         string          `json:"id,omitempty" doc:"Your own name for the recipient; as in the path."`
 	Zone       string          `json:"zone,omitempty" doc:"IANA time zone, as Asia/Tokyo; absent: UTC until somebody says better."`
@@ -56,86 +55,50 @@ func (s *server) getRecipient(c *call) (Recipient, error) {
 	return showRecipient(r), missing(err)
 }
 
-// RecipientPatch is a merge patch of a [Recipient], RFC 7396.
-type RecipientPatch struct{ patch strictjson.Value }
-
-var recipientFields = []string{"zone", "zone_source", "zone_as_of", "locale", "attributes"}
-
-// DecodeStrict keeps the patch, after a look at its members.
-func (p *RecipientPatch) DecodeStrict(v strictjson.Value) error {
-	if v.Kind() != strictjson.Object {
-		return &strictjson.Error{Detail: "must be an object, not " + v.Kind().String()}
-	}
-	for name := range v.Members() {
-		if !slices.Contains(recipientFields, name) {
-			return strictjson.At(name, &strictjson.Error{Detail: "is not known here"})
-		}
-	}
-	p.patch = v
-	return nil
+// RecipientPatch is what to change of a recipient. Attributes are merged, RFC 7396: null takes one away, or
+// all. The zone and the locale can be changed and not taken away.
+type RecipientPatch struct {
+	Zone       string           `json:"zone,omitempty" doc:"IANA time zone."`
+	ZoneSource string           `json:"zone_source,omitempty" doc:"Where this zone is known from."`
+	ZoneAsOf   time.Time        `json:"zone_as_of,omitzero" doc:"When this zone was known; absent: now."`
+	Locale     string           `json:"locale,omitempty" doc:"BCP 47 language tag."`
+	Attributes strictjson.Value `json:"attributes,omitzero" doc:"Attributes to set; null takes one away, or all of them."`
 }
 
-// Schema is a Recipient's, with null for what is to be cleared.
-func (RecipientPatch) Schema(r huma.Registry) *huma.Schema {
-	full := r.Schema(reflect.TypeFor[Recipient](), false, "")
-	s := &huma.Schema{Type: huma.TypeObject, AdditionalProperties: false, Properties: map[string]*huma.Schema{}}
-	for _, name := range recipientFields {
-		field := *full.Properties[name]
-		field.Nullable = field.Type != ""
-		s.Properties[name] = &field
-	}
-	return s
-}
-
-// patchRecipient reads, merges and puts, as often as another change comes in between.
+// patchRecipient changes what is given and nothing else. Attributes alone are read and written back: of two
+// patches of them at once one may be lost.
 func (s *server) patchRecipient(c *call, in RecipientPatch) (Recipient, error) {
-	const tries = 5
-	for try := 1; ; try++ {
-		old, err := s.Backend.Recipient(c.r.Context(), c.Project, c.r.PathValue("recipient"))
-		if err != nil {
-			return Recipient{}, missing(err)
+	old, err := s.Backend.Recipient(c.r.Context(), c.Project, c.r.PathValue("recipient"))
+	if err != nil {
+		return Recipient{}, missing(err)
+	}
+	if in.Zone == "" && (in.ZoneSource != "" || !in.ZoneAsOf.IsZero()) {
+		return Recipient{}, belfry.Invalid("zone", "goes with zone_source and zone_as_of: give it too")
+	}
+	change := Recipient{Zone: in.Zone, ZoneSource: in.ZoneSource, ZoneAsOf: in.ZoneAsOf, Locale: in.Locale}
+	if !in.Attributes.IsZero() {
+		if kind := in.Attributes.Kind(); kind != strictjson.Object && kind != strictjson.Null {
+			return Recipient{}, belfry.Invalid("attributes", "must be a JSON object")
 		}
-		r, err := merged(c, old, in.patch)
-		if err != nil {
+		if change.Attributes, err = merge(old.Attributes, in.Attributes); err != nil {
 			return Recipient{}, err
 		}
-		r.UpdatedAt = old.UpdatedAt
-		r, err = s.Backend.PutRecipient(c.r.Context(), r)
-		if belfry.CodeOf(err) == belfry.CodeConflict && try < tries {
-			continue
-		}
-		return showRecipient(r), err
 	}
-}
-
-func merged(c *call, old belfry.Recipient, patch strictjson.Value) (belfry.Recipient, error) {
-	shown := showRecipient(old)
-	_, zone := patch.Member("zone")
-	_, source := patch.Member("zone_source")
-	if zone && !source { // what was known about the old zone is not true of the new one
-		shown.ZoneSource, shown.ZoneAsOf = "", time.Time{}
-	}
-	text, err := json.Marshal(shown)
+	r, err := change.of(c)
 	if err != nil {
-		return old, err
+		return Recipient{}, err
 	}
-	if text, err = merge(text, patch); err != nil {
-		return old, err
-	}
-	v, err := strictjson.Parse(text)
-	if err != nil {
-		return old, err
-	}
-	var body Recipient
-	if err := v.Decode(&body); err != nil {
-		return old, err
-	}
-	return body.of(c)
+	r, err = s.Backend.PutRecipient(c.r.Context(), r)
+	return showRecipient(r), err
 }
 
 // merge applies a patch to a JSON value, RFC 7396 §2.
 func merge(target json.RawMessage, patch strictjson.Value) (json.RawMessage, error) {
-	if patch.Kind() != strictjson.Object {
+	switch patch.Kind() {
+	case strictjson.Null: // at the top: of all attributes none is left
+		return json.RawMessage("{}"), nil
+	case strictjson.Object:
+	default:
 		return patch.Raw(), nil
 	}
 	members := map[string]json.RawMessage{}

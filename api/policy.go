@@ -208,7 +208,7 @@ func (s *server) deleteSuppression(c *call, in Unsuppression) (nothing, error) {
 
 // SuppressionList is a page of suppressed addresses.
 type SuppressionList struct {
-	Suppressions []Suppression `json:"suppressions" doc:"By channel and address."`
+	Suppressions []Suppression `json:"suppressions" doc:"By address. A page may be longer than its limit by the channels of the last address."`
 	Next         string        `json:"next,omitempty" doc:"The cursor of the next page, good until the server starts anew; absent on the last page."`
 }
 
@@ -223,17 +223,22 @@ func (s *server) listSuppressions(c *call) (list SuppressionList, err error) {
 			return list, err
 		}
 	}
-	found, err := s.Backend.Suppressions(c.r.Context(), c.Project, after, limit)
+	// The store goes on behind an address, so one that is suppressed on several channels must not be cut in two.
+	const channels = 32
+	found, err := s.Backend.Suppressions(c.r.Context(), c.Project, after, limit+channels)
 	if err != nil {
 		return list, err
 	}
-	list.Suppressions = make([]Suppression, 0, len(found))
-	for _, x := range found {
+	n := min(limit, len(found))
+	for n < len(found) && found[n].Address == found[n-1].Address {
+		n++
+	}
+	list.Suppressions = make([]Suppression, 0, n)
+	for _, x := range found[:n] {
 		list.Suppressions = append(list.Suppressions, Suppression{x.Channel, x.Address.Hint(), x.Reason, x.At.UTC()})
 	}
-	if len(found) == limit {
-		last := found[limit-1]
-		list.Next = s.cursors.seal(c.Project, last.Channel+" "+last.Address.Reveal())
+	if n < len(found) {
+		list.Next = s.cursors.seal(c.Project, found[n-1].Address.Reveal())
 	}
 	return list, nil
 }

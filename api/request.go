@@ -57,7 +57,7 @@ type InlineRecipient struct {
 type Destination struct {
 	Address        belfry.Secret    `json:"address,omitempty" doc:"The address, token or URL."`
 	Endpoint       belfry.Secret    `json:"endpoint,omitempty" doc:"Instead of address, as browsers call it."`
-	ExpirationTime strictjson.Value `json:"expirationTime,omitempty"` // browsers send it; mostly null
+	ExpirationTime strictjson.Value `json:"expirationTime,omitzero" doc:"Not used; browsers send it."`
 	Keys           belfry.Keys      `json:"keys,omitempty" doc:"What the channel needs besides the address: p256dh and auth for web push."`
 	App            string           `json:"app,omitempty" doc:"The app it belongs to, which picks the credentials."`
 	Device         string           `json:"device,omitempty" doc:"Your own name for the device: a new address of it takes the place of the old one."`

@@ -120,9 +120,9 @@ func routes() []route {
 		give(post, "/v1/notifications/{notification}/cancel", send, "Cancel a notification", (*server).cancelOne),
 		take(post, "/v1/notifications/cancel", send, "Cancel the notifications that match", (*server).cancelMany, dryRun),
 
-		take(put, "/v1/recipients/{recipient}", send, "Make or replace a recipient", (*server).putRecipient),
+		take(put, "/v1/recipients/{recipient}", send, "Make or update a recipient", (*server).putRecipient),
 		give(get, "/v1/recipients/{recipient}", read, "Show a recipient", (*server).getRecipient),
-		take(patch, "/v1/recipients/{recipient}", send, "Change a recipient (RFC 7396: null clears)", (*server).patchRecipient),
+		take(patch, "/v1/recipients/{recipient}", send, "Change a recipient; attributes are merged", (*server).patchRecipient),
 		give(del, "/v1/recipients/{recipient}", send, "Erase a recipient and its personal data", (*server).deleteRecipient),
 		give(get, "/v1/recipients/{recipient}/preferences", read, "Show what a recipient has switched on and off", (*server).getPreferences),
 		take(put, "/v1/recipients/{recipient}/preferences", send, "Replace all of a recipient's switches", (*server).putPreferences),

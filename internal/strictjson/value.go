@@ -9,6 +9,9 @@ import (
 // Kind is the kind of the value.
 func (v Value) Kind() Kind { return v.node().kind }
 
+// IsZero says that the value is that of no document, as a member that was not there leaves it.
+func (v Value) IsZero() bool { return v.d == nil }
+
 func (v Value) node() *node { return &v.d.nodes[v.i] }
 
 // Raw is the value as it was sent.
