@@ -39,16 +39,17 @@ var rooms = map[string]row{
 	"queue/queuetest":     {"root queue", "a contract knows no driver"},
 	"queue/*":             {"root queue", "a queue carries hints; it knows neither state nor channels"},
 
-	"engine":     {"root store channel queue content tzdb calendar", "the engine sees seams only, so that every driver is under the same rules"},
-	"check":      {"root signature internal/safehttp internal/strictjson", "a recheck is a call to somebody else's program: it needs the guard, not the engine"},
-	"signature":  {"", "receivers use it alone"},
-	"receiver":   {"signature", "it runs in other people's programs, which have no engine"},
-	"receiver/*": {"receiver", "it runs in other people's programs, which have no engine"},
-	"access":     {"root store", "who is calling is decided apart from what is called"},
-	"api":        {"root access store tzdb internal/strictjson", "the API asks for what it needs through an interface of its own, not for an engine"},
-	"console":    {"root access", "the console asks for what it needs through interfaces of its own"},
-	"config":     {"root", "settings name no driver: their sections are decoded by whoever wires"},
-	"sandbox":    {"root signature channel channel/webhook channel/webpush internal/safehttp", "pretend providers know the wire, not the engine"},
+	"engine":                {"root store channel queue content tzdb calendar", "the engine sees seams only, so that every driver is under the same rules"},
+	"check":                 {"root signature internal/safehttp internal/strictjson", "a recheck is a call to somebody else's program: it needs the guard, not the engine"},
+	"signature":             {"", "receivers use it alone"},
+	"receiver":              {"signature", "it runs in other people's programs, which have no engine"},
+	"receiver/receivertest": {"receiver signature", "a contract knows no driver"},
+	"receiver/*":            {"receiver", "it runs in other people's programs, which have no engine"},
+	"access":                {"root store", "who is calling is decided apart from what is called"},
+	"api":                   {"root access store tzdb internal/strictjson", "the API asks for what it needs through an interface of its own, not for an engine"},
+	"console":               {"root access", "the console asks for what it needs through interfaces of its own"},
+	"config":                {"root", "settings name no driver: their sections are decoded by whoever wires"},
+	"sandbox":               {"root signature channel channel/webhook channel/webpush internal/safehttp", "pretend providers know the wire, not the engine"},
 
 	"internal/safehttp":   {"", "the guard of everything that goes out depends on nothing that goes out"},
 	"internal/strictjson": {"", "how JSON is read depends on no meaning"},
@@ -59,6 +60,7 @@ var rooms = map[string]row{
 	// Only these wire rooms together.
 	"cmd/belfry": {"...", "the program puts everything together"},
 	"lab":        {"...", "experiments run the whole"},
+	"lab/*":      {"...", "experiments run the whole"},
 	"examples/*": {"...", "examples are users of the whole"},
 }
 
@@ -80,6 +82,7 @@ var bans = []ban{
 var homes = map[string]string{
 	"modernc.org/sqlite":        "store/sqlite",
 	"modernc.org/sqlite/lib":    "store/sqlite",
+	"github.com/jackc/pgx/v5":   "receiver/postgres store/postgres internal/pgtest",
 	"go.yaml.in/yaml/v3":        "config",
 	"github.com/spf13/cobra":    "cmd/belfry",
 	"golang.org/x/time/rate":    "api cmd/belfry",

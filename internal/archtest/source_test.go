@@ -28,7 +28,7 @@ var calls = []call{
 	{names: "time.Sleep", except: true, tests: true, why: "wait for a condition, or let synctest move the clock"},
 	{names: "http.Client http.DefaultClient http.Get http.Post http.PostForm http.Head http.Transport http.DefaultTransport",
 		rooms: "internal/safehttp channel/channeltest cmd/belfry lab sandbox examples/pricewatch", except: true, why: "everything that goes out goes through internal/safehttp"},
-	{names: "os.Exit log.Fatal log.Fatalf", rooms: "cmd/belfry", except: true, tests: false, why: "only a program ends itself"},
+	{names: "os.Exit log.Fatal log.Fatalf", rooms: "cmd/belfry examples/payments", except: true, tests: false, why: "only a program ends itself"},
 }
 
 func (c call) appliesTo(room string, test bool) bool {
