@@ -134,7 +134,7 @@ func (s *server) dryRun(c *call, r store.Request) error {
 		return err
 	}
 	v := Forecast{
-		State: f.State, Reason: f.Reason, Explanation: belfry.Reasons[f.Reason], Due: f.Due.UTC(), Deadline: f.Deadline.UTC(),
+		State: f.State, Reason: f.Reason, Explanation: explainAt(f.State, f.Reason), Due: f.Due.UTC(), Deadline: f.Deadline.UTC(),
 		Deliveries: make([]DeliveryForecast, 0, len(f.Deliveries)), Verdict: f.Verdict, Detail: f.Detail, DuplicateOf: f.Duplicate,
 	}
 	for _, d := range f.Deliveries {

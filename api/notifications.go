@@ -29,7 +29,7 @@ type Summary struct {
 func summarize(s store.Summary) Summary {
 	return Summary{
 		ID: s.ID, Recipient: s.Recipient, Category: s.Category, Subject: s.Subject, State: s.State, Reason: s.Reason,
-		Explanation: explain(s.Reason), Lane: s.Lane, CreatedAt: s.CreatedAt.UTC(), Due: s.Due.UTC(), Deadline: s.Deadline.UTC(),
+		Explanation: explainAt(s.State, s.Reason), Lane: s.Lane, CreatedAt: s.CreatedAt.UTC(), Due: s.Due.UTC(), Deadline: s.Deadline.UTC(),
 		EndedAt: utc(s.EndedAt), WaitsUntil: utc(s.Waits), Sensitive: s.Sensitive,
 	}
 }
@@ -39,6 +39,14 @@ func utc(t time.Time) time.Time {
 		return t
 	}
 	return t.UTC()
+}
+
+// explainAt is a reason in words for something that stands in a state.
+func explainAt(s belfry.State, r belfry.Reason) string {
+	if text := waits[r]; text != "" && !s.Ended() {
+		return text
+	}
+	return explain(r)
 }
 
 // explain is a reason in words. What is not in the list was said by a recheck.

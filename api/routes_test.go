@@ -490,7 +490,7 @@ func TestAPauseHoldsUntilItIsLifted(t *testing.T) {
 	p := shape[api.Pause](t, w.is(w.do("POST", "/v1/pauses", `{"reason":"wrong price"}`), 201, ""))
 	a := w.is(w.do("POST", "/v1/notifications", hello), 202, "")
 	f := shape[api.Forecast](t, w.is(w.do("POST", "/v1/notifications?dry_run=true", hello), 200, ""))
-	if f.State != belfry.Scheduled || f.Reason != belfry.ReasonPaused {
+	if f.State != belfry.Scheduled || f.Reason != belfry.ReasonPaused || f.Explanation != "a pause holds it" {
 		t.Errorf("%+v", f)
 	}
 	w.is(w.do("DELETE", "/v1/pauses/"+p.ID.String(), ""), 204, "")

@@ -48,7 +48,7 @@ func Timeline(s store.Story) []Line {
 		t.add(s.EndedAt, "ended: "+string(s.State), why(s.Reason))
 	}
 	if !s.State.Ended() && !s.Waits.IsZero() && s.Waits.After(s.Due) {
-		t.add(s.Waits, "waits until then", why(s.Reason))
+		t.add(s.Waits, "waits until then", holds(s.Reason))
 	}
 	slices.SortStableFunc(t.lines, func(a, b Line) int { return cmp.Compare(a.At.UnixNano(), b.At.UnixNano()) })
 	return t.lines
@@ -92,7 +92,11 @@ func (t *timeline) event(s store.Story, e store.Event) {
 	if e.N > 0 {
 		what = t.name(s, e.N) + ": " + what
 	}
-	detail := sentence(why(e.Reason), e.Detail)
+	detail := why(e.Reason)
+	if !e.Until.IsZero() {
+		detail = holds(e.Reason)
+	}
+	detail = sentence(detail, e.Detail)
 	if !e.Until.IsZero() {
 		detail = sentence(detail, "until "+t.local(e.Until))
 	}
@@ -135,9 +139,9 @@ func (t *timeline) delivery(s store.Story, d store.DeliveryStory) {
 	case !d.EndedAt.IsZero():
 		t.add(d.EndedAt, name+": "+string(d.State), why(d.Reason))
 	case d.State == belfry.Retry:
-		t.add(d.Next, name+": to be tried again", why(d.Reason))
+		t.add(d.Next, name+": to be tried again", holds(d.Reason))
 	case d.State == belfry.Pending && d.Next.After(s.Due):
-		t.add(d.Next, name+": waits until then", why(d.Reason))
+		t.add(d.Next, name+": waits until then", holds(d.Reason))
 	}
 }
 
@@ -184,6 +188,21 @@ func why(r belfry.Reason) string {
 		return ""
 	}
 	return string(r) + ": " + explain(r)
+}
+
+// holds is the reason for which something waits; in the list of reasons stands why it would end.
+func holds(r belfry.Reason) string {
+	if text := waits[r]; text != "" {
+		return string(r) + ": " + text
+	}
+	return why(r)
+}
+
+var waits = map[belfry.Reason]string{
+	belfry.ReasonPaused:         "a pause holds it",
+	belfry.ReasonCheck:          "its recheck put it off",
+	belfry.ReasonCooldown:       "the one before it is on its way or was just sent",
+	belfry.ReasonHeldByCooldown: "the one before it is on its way or was just sent",
 }
 
 func sentence(a, b string) string {
