@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,31 +18,51 @@ const maxChecks = 100
 
 // recheck asks, for every item that is to be sent now, whether it is still true; once per notification.
 func (p *preparation) recheck(ctx context.Context) {
+	first := map[belfry.ID]int{}
+	same := map[int]int{}
+	var items []int
+	for i, step := range p.steps {
+		c := p.facts[i].Category
+		if !sends(step) || c == nil || p.e.options.Recheck[c.Name] == nil && c.Check == nil {
+			continue
+		}
+		id := p.claim.Items[i].Notification.ID
+		if j, ok := first[id]; ok {
+			same[i] = j
+			continue
+		}
+		first[id] = i
+		items = append(items, i)
+	}
+	p.askAll(ctx, items)
+	// Whoever waited for a slow answer beside its own is asked again; what ages from here on, arm finds.
+	now := p.e.now()
+	p.askAll(ctx, slices.DeleteFunc(slices.Clone(items), func(i int) bool {
+		return p.fresh[i].Kind != belfry.VerdictSend || p.fresh[i].Fresh(now)
+	}))
+	for i, j := range same {
+		p.fresh[i] = p.fresh[j]
+	}
+	now = p.e.now()
+	for i := range p.steps {
+		if p.fresh[i].Kind != "" {
+			p.judge(i, now)
+		}
+	}
+}
+
+// askAll gets a verdict for each of the items.
+func (p *preparation) askAll(ctx context.Context, items []int) {
 	type group struct {
 		policy belfry.CheckPolicy
 		items  []int
 	}
 	byURL := map[string]*group{}
-	asked := map[belfry.ID]int{}
-	same := map[int]int{}
-	var funcs []int
-	for i, step := range p.steps {
+	var wg sync.WaitGroup
+	for _, i := range items {
 		c := p.facts[i].Category
-		if !sends(step) || c == nil {
-			continue
-		}
-		f := p.e.options.Recheck[c.Name]
-		if f == nil && c.Check == nil {
-			continue
-		}
-		id := p.claim.Items[i].Notification.ID
-		if first, ok := asked[id]; ok {
-			same[i] = first
-			continue
-		}
-		asked[id] = i
-		if f != nil {
-			funcs = append(funcs, i)
+		if f := p.e.options.Recheck[c.Name]; f != nil {
+			wg.Go(func() { p.answer(i, p.e.ask(ctx, f, p.question(i))) })
 			continue
 		}
 		key := c.Name + "\x00" + c.Project
@@ -50,26 +71,21 @@ func (p *preparation) recheck(ctx context.Context) {
 		}
 		byURL[key].items = append(byURL[key].items, i)
 	}
-	var wg sync.WaitGroup
-	for _, i := range funcs {
-		wg.Go(func() { p.fresh[i] = p.e.ask(ctx, p.e.options.Recheck[p.facts[i].Category.Name], p.question(i)) })
-	}
 	for _, g := range byURL {
-		for at := 0; at < len(g.items); at += maxChecks {
-			items := g.items[at:min(at+maxChecks, len(g.items))]
-			wg.Go(func() { p.askURL(ctx, g.policy, items) })
+		for part := range slices.Chunk(g.items, maxChecks) {
+			wg.Go(func() { p.askURL(ctx, g.policy, part) })
 		}
 	}
 	wg.Wait()
-	for i, first := range same {
-		p.fresh[i] = p.fresh[first]
+}
+
+// answer keeps the verdict about an item. One of no kind is no answer.
+func (p *preparation) answer(i int, v belfry.Verdict) {
+	if v.Kind == "" {
+		v = belfry.CheckFailed("the recheck gave no verdict")
 	}
-	now := p.e.now()
-	for i := range p.steps {
-		if p.fresh[i].Kind != "" {
-			p.judge(i, now)
-		}
-	}
+	v.At = p.e.now()
+	p.fresh[i] = v
 }
 
 func (p *preparation) question(i int) belfry.Check {
@@ -106,7 +122,7 @@ const maxRecheck = 30 * time.Second
 func (p *preparation) askURL(ctx context.Context, policy belfry.CheckPolicy, items []int) {
 	if p.e.options.Checker == nil {
 		for _, i := range items {
-			p.fresh[i] = belfry.CheckFailed("this engine has no client for check URLs")
+			p.answer(i, belfry.CheckFailed("this engine has no client for check URLs"))
 		}
 		return
 	}
@@ -116,9 +132,10 @@ func (p *preparation) askURL(ctx context.Context, policy belfry.CheckPolicy, ite
 	}
 	verdicts := p.e.options.Checker.Recheck(ctx, policy, questions)
 	for j, i := range items {
-		p.fresh[i] = belfry.CheckFailed("no answer")
 		if j < len(verdicts) {
-			p.fresh[i] = verdicts[j]
+			p.answer(i, verdicts[j])
+		} else {
+			p.answer(i, belfry.CheckFailed("no answer"))
 		}
 	}
 }
@@ -136,11 +153,10 @@ func (p *preparation) judge(i int, now time.Time) {
 	}
 	detail := p.fresh[i].Detail
 	v := p.fresh[i].Settled(onError, deferrals, jitter())
-	v.At = now
 	p.fresh[i] = v
 	switch v.Kind {
 	case belfry.VerdictSend:
-		p.steps[i].Checked = now
+		p.steps[i].Checked = v.At
 	case belfry.VerdictDrop:
 		p.steps[i] = store.Step{End: &store.End{State: belfry.Dropped, Reason: v.Reason, Detail: detail}}
 	default:
