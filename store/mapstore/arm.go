@@ -10,12 +10,15 @@ import (
 )
 
 func (s *Store) Arm(ctx context.Context, a store.Arm) (armed []store.Armed, err error) {
+	if s.is(ArmJudgesAnOldSnapshot) {
+		s.look(a)
+	}
 	err = s.tx(ctx, func() error {
 		c, held := s.claims.get(a.Claim.ID)
 		if !held && !s.is(ArmNeedsNoClaim) {
 			return store.ErrGone
 		}
-		if c.lease.Before(a.Owner.Lease) {
+		if c.lease.Before(a.Owner.Lease) && !s.is(ArmLeavesTheLease) {
 			c.lease = a.Owner.Lease
 		}
 		if held {
@@ -80,7 +83,11 @@ func (s *Store) carryOut(a store.Arm, it item, step store.Step) {
 	r, _ := s.rows.get(it.Notification)
 	switch {
 	case step.End != nil:
-		s.carryOutEnd(it, *step.End, a.Claim.ID, a.Now)
+		end := *step.End
+		if end.State == belfry.Missed && end.Reason == belfry.ReasonDeadline {
+			end.Reason = cmp.Or(s.waitsFor(it), end.Reason)
+		}
+		s.carryOutEnd(it, end, a.Claim.ID, a.Now)
 	case step.Wait != nil:
 		s.carryOutWait(it, *step.Wait, a.Claim.ID, a.Now)
 	case it.N == 0 && !s.takeOff(r):
@@ -90,7 +97,7 @@ func (s *Store) carryOut(a store.Arm, it item, step store.Step) {
 	case it.N == 0:
 		category, known := s.category(r.Project, r.Category)
 		r.planned, r.stage = true, step.Stage
-		r.goesOn = known && category.Route == belfry.RouteFirst && len(r.To) == 0 && !step.Tries[0].Delivery.Sole
+		r.goesOn = known && category.Route == belfry.RouteFirst && (len(r.To) == 0 || s.is(TargetsAreTriedAgain)) && !step.Tries[0].Delivery.Sole
 		s.rows.put(r.ID, r)
 		s.places.drop(it)
 		for _, t := range step.Tries {
@@ -102,6 +109,16 @@ func (s *Store) carryOut(a store.Arm, it item, step store.Step) {
 		}
 	}
 	s.resolve(it.Notification, a.Now)
+}
+
+// waitsFor is what kept an item waiting past its due time, if anything did.
+func (s *Store) waitsFor(it item) belfry.Reason {
+	if it.N == 0 {
+		r, _ := s.rows.get(it.Notification)
+		return r.wait.Reason
+	}
+	d, _ := s.deliveries.get(belfry.DeliveryID(it))
+	return d.Reason
 }
 
 // takeOff lets one notification about a subject be in flight, in a category with a cooldown: from its plan
@@ -149,7 +166,10 @@ func (s *Store) nextTry(a store.Arm, r row, it item, step store.Step, t store.Tr
 
 // armOne judges a delivery that is held once more, and arms it or not.
 func (s *Store) armOne(a store.Arm, r row, step store.Step, t store.Try, d belfry.Delivery) belfry.Delivery {
-	f := s.bearing(r.Notification)
+	f, old := s.old[r.ID]
+	if !old {
+		f = s.bearing(r.Notification)
+	}
 	e := f.EndpointOf(r.Notification, d)
 	arming := belfry.Arming{
 		Now: a.Now, Cancel: r.cancel || d.Cancel, Checked: step.Checked, Payload: t.Payload,
@@ -159,7 +179,10 @@ func (s *Store) armOne(a store.Arm, r row, step store.Step, t store.Try, d belfr
 	if f.Category != nil {
 		arming.Attempts = f.Category.Retry.Attempts
 	}
-	s.spoil(&arming, r)
+	s.spoil(&arming, r, d)
+	if s.is(PayloadIsNotFrozen) {
+		d.Frozen = false
+	}
 	d, _ = d.Arm(a.Claim.ID, arming)
 	return d
 }
@@ -207,7 +230,7 @@ func (s *Store) carryOutWait(it item, w store.Until, claim belfry.ID, now time.T
 		return
 	}
 	r, _ := s.rows.get(it.Notification)
-	if r.wait.Reason = w.Reason; w.Reason == belfry.ReasonCheck {
+	if r.wait.Reason = w.Reason; w.Reason == belfry.ReasonCheck && !s.is(DeferralsAreNotCounted) {
 		r.wait.Deferrals++
 	}
 	s.rows.put(r.ID, r)

@@ -90,7 +90,7 @@ func (s *Store) handOn(d belfry.Delivery, to belfry.Endpoint, now time.Time) {
 	r, _ := s.rows.get(d.ID.Notification)
 	all := s.deliveriesOf(r.ID)
 	for _, other := range all {
-		if other.Endpoint == to.ID {
+		if other.Endpoint == to.ID && !s.is(DeviceIsToldTwice) {
 			return // it goes there anyway
 		}
 	}
@@ -120,8 +120,10 @@ func (s *Store) Retire(ctx context.Context, now time.Time, project, recipient st
 		if !ok || e.Project != project || e.Recipient != recipient {
 			return notFound("endpoint")
 		}
-		s.retire(e, why, now)
-		w = s.withdraw(now, project, recipient)
+		if e.Active() {
+			s.retire(e, why, now)
+			w = s.withdraw(now, project, recipient)
+		}
 		return nil
 	})
 	return w, err

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"belfry"
+	"belfry/store"
 )
 
 // Fault is a mistake that a driver could make, to be planted in a store: see [Planted].
@@ -57,19 +58,35 @@ const (
 	StatsForgetTheMissed          Fault = "StatsForgetTheMissed"
 	PurgeFreesTheFact             Fault = "PurgeFreesTheFact"
 	PurgeForgetsTheKey            Fault = "PurgeForgetsTheKey"
+	ArmJudgesAnOldSnapshot        Fault = "ArmJudgesAnOldSnapshot"
+	ArmForgetsTheMedium           Fault = "ArmForgetsTheMedium"
+	ArmLeavesTheLease             Fault = "ArmLeavesTheLease"
+	PayloadIsNotFrozen            Fault = "PayloadIsNotFrozen"
+	DeferralsAreNotCounted        Fault = "DeferralsAreNotCounted"
+	TargetsAreTriedAgain          Fault = "TargetsAreTriedAgain"
+	CancelledGoesOn               Fault = "CancelledGoesOn"
+	ErasedGoesOn                  Fault = "ErasedGoesOn"
+	ErasureForgetsLateMarks       Fault = "ErasureForgetsLateMarks"
+	SummaryIsTheDeliverys         Fault = "SummaryIsTheDeliverys"
+	DeviceIsToldTwice             Fault = "DeviceIsToldTwice"
+	KeyNeverExpires               Fault = "KeyNeverExpires"
 )
 
 // Faults lists every fault.
 var Faults = []Fault{
-	KeyIsIgnored, FingerprintIsIgnored, FactIsIgnored, FactIsNeverFreed, UnknownFreesTheFact, DuplicatesAreNotCounted,
-	BatchIsHalfWritten, CancelFlipsTheArmed, ClaimIsNotExclusive, ClaimTakesEarly, AloneIsForgotten, LanesAreMixed,
-	ParkedNeverComesUp, ArmNeedsNoClaim, ArmIgnoresTheOptOut, ArmIgnoresTheDeadline, ArmIgnoresTheEndpoint,
-	ArmIgnoresThePause, ArmIgnoresTheSuppression, ArmIgnoresTheVerdict, ShadowIsSent, CooldownLetsTwoFly,
-	CooldownNeverEnds, SettleNeedsNoClaim, LateWordIsLost, MarkMovesOnFailure, MarkMovesBack,
-	NextChannelOnlyAfterFailure, GoneRetiresTheNewRegistration, RepairForgetsTheArm, RepairTakesTheLiving,
-	EveryLossCountsAsPoison, OptOutLeavesTheWaiting, SuppressionLeavesTheWaiting, RetirementLeavesTheWaiting,
-	TokenStaysWithItsOldOwner, EveryAddressMoves, NewTokenHasNoSuccessor, TaintedIsHandedOn, ErasureLeavesTheData,
-	LiftWakesNothing, SensitiveIsKept, ReadsIgnoreTheProject, StatsForgetTheMissed, PurgeFreesTheFact, PurgeForgetsTheKey,
+	KeyIsIgnored, FingerprintIsIgnored, FactIsIgnored, FactIsNeverFreed, UnknownFreesTheFact,
+	DuplicatesAreNotCounted, BatchIsHalfWritten, CancelFlipsTheArmed, ClaimIsNotExclusive, ClaimTakesEarly,
+	AloneIsForgotten, LanesAreMixed, ParkedNeverComesUp, ArmNeedsNoClaim, ArmIgnoresTheOptOut,
+	ArmIgnoresTheDeadline, ArmIgnoresTheEndpoint, ArmIgnoresThePause, ArmIgnoresTheSuppression,
+	ArmIgnoresTheVerdict, ShadowIsSent, CooldownLetsTwoFly, CooldownNeverEnds, SettleNeedsNoClaim, LateWordIsLost,
+	MarkMovesOnFailure, MarkMovesBack, NextChannelOnlyAfterFailure, GoneRetiresTheNewRegistration,
+	RepairForgetsTheArm, RepairTakesTheLiving, EveryLossCountsAsPoison, OptOutLeavesTheWaiting,
+	SuppressionLeavesTheWaiting, RetirementLeavesTheWaiting, TokenStaysWithItsOldOwner, EveryAddressMoves,
+	NewTokenHasNoSuccessor, TaintedIsHandedOn, ErasureLeavesTheData, LiftWakesNothing, SensitiveIsKept,
+	ReadsIgnoreTheProject, StatsForgetTheMissed, PurgeFreesTheFact, PurgeForgetsTheKey, ArmJudgesAnOldSnapshot,
+	ArmForgetsTheMedium, ArmLeavesTheLease, PayloadIsNotFrozen, DeferralsAreNotCounted, TargetsAreTriedAgain,
+	CancelledGoesOn, ErasedGoesOn, ErasureForgetsLateMarks, SummaryIsTheDeliverys, DeviceIsToldTwice,
+	KeyNeverExpires,
 }
 
 func (s *Store) is(f Fault) bool { return s.fault == f }
@@ -83,7 +100,7 @@ func (s *Store) leaves(why belfry.Reason) bool {
 }
 
 // spoil leaves out what a fault in arming would.
-func (s *Store) spoil(a *belfry.Arming, r row) {
+func (s *Store) spoil(a *belfry.Arming, r row, d belfry.Delivery) {
 	ignored := map[Fault]belfry.Reason{
 		ArmIgnoresTheOptOut: belfry.ReasonOptedOut, ArmIgnoresTheEndpoint: belfry.ReasonEndpointRetired,
 		ArmIgnoresTheSuppression: belfry.ReasonSuppressed, ShadowIsSent: belfry.ReasonShadow,
@@ -97,5 +114,28 @@ func (s *Store) spoil(a *belfry.Arming, r row) {
 		a.Pause = nil
 	case s.is(ArmIgnoresTheVerdict):
 		a.Checked = time.Time{}
+	case s.is(ArmForgetsTheMedium) && a.Forbidden == belfry.ReasonOptedOut:
+		category, _ := s.category(r.Project, r.Category)
+		p, _ := s.preferences.get(named{r.Project, r.Recipient})
+		p = copyOf(p)
+		for _, switches := range p {
+			delete(switches, string(belfry.MediumOf(d.Channel)))
+		}
+		if p.Allows(category.Consent, r.Category, d.Channel) {
+			a.Forbidden = ""
+		}
 	}
+}
+
+// look reads what bears on a claim before the transaction that arms it.
+func (s *Store) look(a store.Arm) {
+	s.mu.Lock()
+	if s.old == nil {
+		s.old = map[belfry.ID]belfry.Facts{}
+	}
+	for _, i := range a.Claim.Items {
+		s.old[i.Notification.ID] = s.bearing(i.Notification)
+	}
+	s.mu.Unlock()
+	time.Sleep(time.Millisecond) // long enough for another to commit
 }

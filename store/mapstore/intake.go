@@ -46,7 +46,7 @@ func (s *Store) Enqueue(ctx context.Context, entries []store.Entry, atomic bool)
 func (s *Store) enqueue(e store.Entry) (store.Enqueued, error) {
 	n := e.Notification
 	key := named{n.Project, e.Key.Text}
-	if known, ok := s.requests.get(key); ok && e.Key.Text != "" && known.answer.Expires.After(n.CreatedAt) && !s.is(KeyIsIgnored) {
+	if known, ok := s.requests.get(key); ok && e.Key.Text != "" && (known.answer.Expires.After(n.CreatedAt) || s.is(KeyNeverExpires)) && !s.is(KeyIsIgnored) {
 		if known.fingerprint != e.Key.Fingerprint && !s.is(FingerprintIsIgnored) {
 			return store.Enqueued{}, &belfry.Error{Code: belfry.CodeKeyReused, Field: "key", Detail: "this key was used for another request"}
 		}
@@ -174,11 +174,11 @@ func (s *Store) cancel(id belfry.ID, now time.Time) {
 			continue
 		}
 		s.deliveries.put(d.ID, delivery{Delivery: after})
-		r, _ := s.rows.get(id)
-		if !r.cancel {
-			r.cancel = true
-			s.rows.put(id, r)
+		r.cancel = true
+		s.rows.put(id, r)
+		if !d.Cancel {
 			s.event(id, store.Event{At: now, N: d.ID.N, Kind: store.EventCancelWant})
+			r, _ = s.rows.get(id)
 		}
 	}
 	s.resolve(id, now)

@@ -21,7 +21,8 @@ type Store struct {
 	mu     sync.Mutex
 	closed bool
 	fault  Fault
-	undo   []func() // takes back the changes of the transaction, last first
+	old    map[belfry.ID]belfry.Facts // with a fault: what was read before the transaction
+	undo   []func()                   // takes back the changes of the transaction, last first
 
 	projects     *table[string, time.Time]
 	categories   *table[named, belfry.Category]

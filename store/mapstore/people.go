@@ -60,6 +60,7 @@ func (s *Store) DeleteRecipient(ctx context.Context, now time.Time, project, id 
 			r.erased = true
 			s.rows.put(r.ID, r)
 			if r.state == "" && !r.planned {
+				s.event(r.ID, store.Event{At: now, Kind: store.EventWithdrawn, Reason: belfry.ReasonRecipientGone})
 				s.endPlan(r.ID, belfry.Dropped, belfry.ReasonRecipientGone, now)
 				w.Withdrawn++
 			}
@@ -184,14 +185,7 @@ func (s *Store) withdrawOne(w *store.Withdrawn, d belfry.Delivery, why belfry.Re
 func (s *Store) Suppress(ctx context.Context, x belfry.Suppression) (w store.Withdrawn, err error) {
 	err = s.tx(ctx, func() error {
 		s.suppressions.put(addressed{x.Project, x.Channel, x.Address}, x)
-		reached := map[string]bool{}
-		for _, d := range s.deliveries.where(isOpen, byNumber) {
-			r, _ := s.rows.get(d.ID.Notification)
-			if e, ok := s.endpointOf(d.Delivery); ok && r.Project == x.Project && x.AppliesTo(d.Channel, e.Address) {
-				reached[r.Recipient] = true
-			}
-		}
-		for _, recipient := range slices.Sorted(maps.Keys(reached)) {
+		for _, recipient := range s.whoHas(x.Project, x.Address) {
 			more := s.withdraw(x.At, x.Project, recipient)
 			w.Withdrawn += more.Withdrawn
 			w.InFlight = append(w.InFlight, more.InFlight...)
@@ -199,6 +193,23 @@ func (s *Store) Suppress(ctx context.Context, x belfry.Suppression) (w store.Wit
 		return nil
 	})
 	return w, err
+}
+
+// whoHas lists the recipients that have, or had, an address, or have something on its way there.
+func (s *Store) whoHas(project string, address belfry.Secret) []string {
+	who := map[string]bool{}
+	for _, e := range s.endpoints.rows {
+		if e.Project == project && e.Address == address {
+			who[e.Recipient] = true
+		}
+	}
+	for _, d := range s.deliveries.where(isOpen, byNumber) {
+		r, _ := s.rows.get(d.ID.Notification)
+		if r.Project == project && slices.ContainsFunc(r.To, func(t belfry.Target) bool { return t.Address == address }) {
+			who[r.Recipient] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(who))
 }
 
 func (s *Store) Unsuppress(ctx context.Context, project, channel string, address belfry.Secret) error {

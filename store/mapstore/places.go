@@ -62,7 +62,11 @@ func (s *Store) move(d belfry.Delivery, now time.Time) {
 	switch {
 	case d.State.Ended():
 		s.places.drop(it)
-		moved.endedAt = now
+		if before, ok := s.deliveries.get(d.ID); ok && before.State.Ended() {
+			moved.endedAt = before.endedAt
+		} else {
+			moved.endedAt = now
+		}
 		if r, _ := s.rows.get(d.ID.Notification); r.Sensitive && !s.is(SensitiveIsKept) {
 			moved.Payload = nil
 		}
@@ -83,15 +87,23 @@ func (s *Store) park(it item, why belfry.Reason, until, now time.Time) {
 	s.event(it.Notification, store.Event{At: now, N: it.N, Kind: store.EventHeld, Reason: why, Until: until})
 }
 
-// wake brings a parked item back to its own queue, to be judged again now.
+// wake brings a parked item back to its own queue, to be judged again: due now, though not before its own
+// due time, whatever the clock says.
 func (s *Store) wake(q queued, now time.Time) {
+	r, _ := s.rows.get(q.it.Notification)
 	due := q.due
 	if now.Before(due) {
 		due = now
 	}
-	if q.it.N > 0 {
+	if due.Before(r.Due) {
+		due = r.Due
+	}
+	if q.it.N == 0 {
+		r.wait.Reason = ""
+		s.rows.put(r.ID, r)
+	} else {
 		d, _ := s.deliveries.get(belfry.DeliveryID(q.it))
-		d.Next = due
+		d.Next, d.Reason = due, ""
 		s.deliveries.put(d.ID, d)
 	}
 	s.places.put(q.it, place{room: s.home(q.it), due: due})
@@ -120,7 +132,7 @@ func (s *Store) resolve(id belfry.ID, now time.Time) {
 
 // goesOn says that a notification whose deliveries ended like this takes the next channel of its route.
 func (s *Store) goesOn(r row, state belfry.State) bool {
-	return r.goesOn && !r.cancel && !r.erased &&
+	return r.goesOn && (!r.cancel || s.is(CancelledGoesOn)) && (!r.erased || s.is(ErasedGoesOn)) &&
 		(state == belfry.Failed || state == belfry.Dropped && !s.is(NextChannelOnlyAfterFailure))
 }
 

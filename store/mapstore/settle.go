@@ -58,6 +58,9 @@ func (s *Store) settle(one store.Settlement) store.Settled {
 func (s *Store) settled(id belfry.DeliveryID, late bool) store.Settled {
 	d, _ := s.deliveries.get(id)
 	r, _ := s.rows.get(id.Notification)
+	if s.is(SummaryIsTheDeliverys) && d.State.Ended() {
+		r.state = d.State
+	}
 	return store.Settled{Delivery: d.Delivery, Late: late, Summary: r.state}
 }
 
@@ -66,7 +69,7 @@ func (s *Store) moveMark(d belfry.Delivery, data []byte) {
 	r, _ := s.rows.get(d.ID.Notification)
 	key := subjectOf(r.Notification)
 	old, marked := s.marks.get(key)
-	if r.erased || marked && !d.SentAt().After(old.At) && !s.is(MarkMovesBack) {
+	if r.erased && !s.is(ErasureForgetsLateMarks) || marked && !d.SentAt().After(old.At) && !s.is(MarkMovesBack) {
 		return
 	}
 	if data == nil {

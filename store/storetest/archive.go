@@ -31,6 +31,19 @@ var archives = cases{
 		_, err := w.Notification(w.ctx, shop, w.id())
 		w.refused(err, belfry.CodeNotFound)
 	}},
+	{"StoryTellsDeliveriesInTheOrderOfTheirNumbers", func(w *worker) {
+		for _, channel := range []string{"email", "webpush", "fcm", "webhook"} {
+			w.endpoint(ann, channel, "address")
+		}
+		id := w.tell()
+		a := w.prepare(w.claim(""))
+		a.Steps[0].Tries[2].Send = false
+		c, tries := a.Claim, w.arm(a)
+		w.settle(wire{c.ID, tries[1], c.Items[0]}, belfry.OutcomeAccepted)
+		for i, d := range w.story(id).Deliveries {
+			w.is(d.ID.N == i+1, "delivery %d is told as the %d-th", d.ID.N, i+1)
+		}
+	}},
 	{"ListPages", func(w *worker) {
 		var all []belfry.ID
 		for n := range 7 {

@@ -110,7 +110,7 @@ var endpoints = cases{
 		old := w.endpoint(ann, "webpush", "token", "phone")
 		id := w.tell()
 		w.settle(w.sendOne(""), belfry.OutcomeNotSent)
-		got := w.register(bob, "webpush", "token", "phone")
+		got := w.register(bob, "webpush", "token") // no device: the token itself moves
 		w.is(got.Created && got.Endpoint.ID != old.ID && got.Replaced == old.ID, "registered %+v", got)
 		w.same(got.Withdrawn, store.Withdrawn{Withdrawn: 1}, "withdrawn")
 		w.is(!w.endpointNow(ann, old.ID).Active(), "the old owner keeps the token")
@@ -141,7 +141,7 @@ var endpoints = cases{
 		w.endpoint(ann, "webpush", "token", "phone")
 		id := w.tell()
 		a := w.prepare(w.claim(""))
-		w.register(bob, "webpush", "token", "phone")
+		w.register(bob, "webpush", "token", "tablet")
 		w.is(len(w.arm(a)) == 0, "ann's notification was armed for bob's phone")
 		w.stands(id, belfry.Dropped, belfry.ReasonEndpointRetired)
 	}},

@@ -116,6 +116,16 @@ var enqueueing = cases{
 		w.ok(err)
 		w.is(r.Zone == "Asia/Tokyo" && r.Locale == "en" && string(r.Attributes) == `{"vip":true}`, "recipient is %+v", r)
 	}},
+	{"ARefusedInlineMakesNobody", func(w *worker) {
+		w.enqueue(w.entry(keyed("k", "body")))
+		refused := w.entry(to("new"), keyed("k", "other"))
+		refused.Inline = &store.Inline{Recipient: belfry.Recipient{Project: shop, ID: "new"}}
+		out, err := w.Enqueue(w.ctx, []store.Entry{refused, w.entry(to("new"))}, false)
+		w.ok(err)
+		w.refused(out[0].Err, belfry.CodeKeyReused)
+		w.refused(out[1].Err, belfry.CodeUnknownRecipient)
+		w.count(1)
+	}},
 	{"AReplayedRequestDoesNotTouchItsRecipient", func(w *worker) {
 		e := w.entry(keyed("k", "body"))
 		e.Inline = &store.Inline{Recipient: belfry.Recipient{Project: shop, ID: ann, Locale: "ja"}}

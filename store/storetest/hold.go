@@ -159,6 +159,16 @@ var holds = cases{
 		w.stands(first, belfry.Failed, belfry.ReasonRefused)
 		w.sendOneOf(second)
 	}},
+	{"LiftLeavesWhatACooldownHolds", func(w *worker) {
+		w.cooling()
+		w.sendOneOf(w.tell())
+		second := w.tell()
+		w.send("")
+		p := w.pause(nil)
+		w.ok(w.LiftPause(w.ctx, w.now, shop, p.ID))
+		w.idle("")
+		w.heads(w.parkedHead(w.story(second).Deadline))
+	}},
 	{"CooldownHoldsOnlyTheSameSubject", func(w *worker) {
 		w.cooling()
 		w.recipient(bob)

@@ -163,7 +163,7 @@ var intentions = cases{
 		e := w.endpoint(ann, "email", "a@example.com")
 		waiting, armed := w.waits(news)
 		w.withdrawn(w.retire(e), waiting, armed, belfry.ReasonEndpointRetired)
-		w.is(w.retire(e).Withdrawn == 0, "a second retirement withdrew something")
+		w.same(w.retire(e), store.Withdrawn{}, "second retirement")
 		now := w.endpointNow(ann, e.ID)
 		w.is(now.Reason == belfry.ReasonEndpointRetired && now.RetiredAt.Equal(w.now), "endpoint is %+v", now)
 	}},
@@ -184,6 +184,7 @@ var intentions = cases{
 		w.ok(err)
 		w.withdrawn(store.Withdrawn{Withdrawn: got.Withdrawn - 1, InFlight: got.InFlight}, waiting, armed, belfry.ReasonRecipientGone)
 		w.stands(unplanned, belfry.Dropped, belfry.ReasonRecipientGone)
+		w.is(w.happened(unplanned, store.EventWithdrawn) == 1, "the withdrawal is not told: %s", tale(w.story(unplanned)))
 		w.settle(armed, belfry.OutcomeAccepted)
 		w.stands(armed.Notification.ID, belfry.Sent, "")
 		for _, id := range append(waiting, unplanned, sent, armed.Notification.ID) {
@@ -208,6 +209,29 @@ var intentions = cases{
 		p, err := w.Preferences(w.ctx, shop, ann)
 		w.ok(err)
 		w.is(len(list) == 0 && len(p) == 0, "a new recipient of the same name inherits %v and %v", list, p)
+	}},
+	{"ErasureNamesWhatIsOnItsWayToATarget", func(w *worker) {
+		w.tell(aimed(belfry.Target{Channel: "sms", Address: "+81"}))
+		t := w.sendOne("")
+		got, err := w.DeleteRecipient(w.ctx, w.now, shop, ann)
+		w.ok(err)
+		w.same(got, store.Withdrawn{InFlight: []belfry.DeliveryID{t.Armed.Delivery.ID}}, "withdrawn")
+		w.settle(t, belfry.OutcomeNotSent)
+		w.after(time.Minute)
+		w.is(len(w.send("sms")) == 0, "armed for a recipient that was deleted")
+		w.stands(t.Notification.ID, belfry.Dropped, belfry.ReasonRecipientGone)
+	}},
+	{"ErasureEndsARouteFirst", func(w *worker) {
+		w.first()
+		w.endpoint(ann, "webpush", "token", "phone")
+		w.endpoint(ann, "email", "a@example.com")
+		id := w.tell()
+		w.settle(w.sendOne(""), belfry.OutcomeNotSent)
+		got, err := w.DeleteRecipient(w.ctx, w.now, shop, ann)
+		w.ok(err)
+		w.same(got, store.Withdrawn{Withdrawn: 1}, "withdrawn")
+		w.stands(id, belfry.Dropped, belfry.ReasonRecipientGone)
+		w.heads()
 	}},
 	{"AnErasedRetryIsNotSentAgain", func(w *worker) {
 		w.endpoint(ann, "email", "a@example.com")

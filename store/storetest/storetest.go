@@ -28,6 +28,9 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	t.Run("Hold", each(open, holds))
 	t.Run("Records", each(open, records))
 	t.Run("Archive", each(open, archives))
+	t.Run("Guards", func(t *testing.T) { guards(t, open) })
+	t.Run("Races", each(open, races))
+	t.Run("Histories", func(t *testing.T) { histories(t, open) })
 }
 
 // cases are facts about a store, in the order in which they are shown.
