@@ -198,7 +198,7 @@ func (tx *txn) waitingFor(e belfry.Endpoint) (out []waitingFor, err error) {
 
 // endpoints reads those that match, oldest first.
 func (tx *txn) endpoints(where string, args ...any) (out []belfry.Endpoint, err error) {
-	err = tx.each(`SELECT `+endpointColumns+` FROM endpoint e WHERE `+where+` ORDER BY e.id`, func(scan func(...any) error) error {
+	err = tx.peekEach(`SELECT `+endpointColumns+` FROM endpoint e WHERE `+where+` ORDER BY e.id`, func(scan func(...any) error) error {
 		var e belfry.Endpoint
 		err := scanEndpoint(scan, &e)
 		out = append(out, e)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"slices"
 	"sync"
 
 	"belfry"
@@ -96,159 +97,136 @@ func (tx *txn) factsNow(items []store.Item) ([]belfry.Facts, error) {
 	return tx.facts(items)
 }
 
-// facts reads set by set: one query for the recipients of all items, one for their endpoints, and so on.
+// facts reads what bears on each item; what several of them share is read once.
 func (tx *txn) facts(items []store.Item) ([]belfry.Facts, error) {
+	r := reading{tx: tx, projects: map[string]*projectFacts{}, people: map[person]*personFacts{}}
 	facts := make([]belfry.Facts, len(items))
-	byProject := map[string][]int{}
-	for i, it := range items {
-		byProject[it.Notification.Project] = append(byProject[it.Notification.Project], i)
-	}
-	for project, at := range byProject {
-		if err := tx.projectFacts(project, items, at, facts); err != nil {
+	for i := range items {
+		if err := r.item(&items[i].Notification, &facts[i]); err != nil {
 			return nil, err
 		}
 	}
 	return facts, nil
 }
 
-func (tx *txn) projectFacts(project string, items []store.Item, at []int, facts []belfry.Facts) error {
-	ids := make([]string, 0, len(at))
-	of := map[string][]int{} // recipient → indexes of items
-	categories := map[string]*belfry.Category{}
-	for _, i := range at {
-		n := items[i].Notification
-		if of[n.Recipient] == nil {
-			ids = append(ids, n.Recipient)
-		}
-		of[n.Recipient] = append(of[n.Recipient], i)
-		c, known := categories[n.Category]
-		if !known {
-			var err error
-			if c, err = tx.resolvedCategory(project, n.Category); err != nil {
-				return err
-			}
-			categories[n.Category] = c
-		}
-		facts[i].Category = c
-	}
-	people := list(ids)
-	err := tx.peekEach(`SELECT r.id, r.zone, r.zone_source, r.zone_as_of, r.locale, r.attributes, r.created_at, r.updated_at FROM json_each(?2) j CROSS JOIN recipient r WHERE r.project = ?1 AND r.id = j.value`,
-		func(scan func(...any) error) error {
-			r := belfry.Recipient{Project: project}
-			var attributes sql.NullString
-			var asOf, created, updated int64
-			if err := scan(&r.ID, &r.Zone, &r.ZoneSource, &asOf, &r.Locale, &attributes, &created, &updated); err != nil {
-				return err
-			}
-			r.ZoneAsOf, r.Attributes, r.CreatedAt, r.UpdatedAt = instant(asOf), raw(attributes), instant(created), instant(updated)
-			for _, i := range of[r.ID] {
-				facts[i].Recipient = &r
-			}
-			return nil
-		}, project, people)
-	if err != nil {
-		return err
-	}
-	var addresses []string
-	err = tx.peekEach(`SELECT `+endpointColumns+` FROM json_each(?2) j CROSS JOIN endpoint e WHERE e.project = ?1 AND e.recipient = j.value AND e.retired_at = 0 ORDER BY e.id`,
-		func(scan func(...any) error) error {
-			var e belfry.Endpoint
-			if err := scanEndpoint(scan, &e); err != nil {
-				return err
-			}
-			for _, i := range of[e.Recipient] {
-				facts[i].Endpoints = append(facts[i].Endpoints, e)
-			}
-			addresses = append(addresses, e.Address.Reveal())
-			return nil
-		}, project, people)
-	if err != nil {
-		return err
-	}
-	err = tx.peekEach(`SELECT p.recipient, p.category, p.channel, p.is_on FROM json_each(?2) j CROSS JOIN preference p WHERE p.project = ?1 AND p.recipient = j.value`,
-		func(scan func(...any) error) error {
-			var who, category, channel string
-			var on bool
-			if err := scan(&who, &category, &channel, &on); err != nil {
-				return err
-			}
-			var p belfry.Preferences
-			for _, i := range of[who] {
-				if p == nil {
-					if p = facts[i].Preferences; p == nil {
-						p = belfry.Preferences{}
-					}
-				}
-				facts[i].Preferences = p
-			}
-			if p[category] == nil {
-				p[category] = map[string]bool{}
-			}
-			p[category][channel] = on
-			return nil
-		}, project, people)
-	if err != nil {
-		return err
-	}
-	for _, i := range at {
-		for _, t := range items[i].Notification.To {
-			addresses = append(addresses, t.Address.Reveal())
-		}
-	}
-	suppressed, err := tx.suppressed(project, addresses)
-	if err != nil {
-		return err
-	}
-	pauses, err := tx.pauses(project)
-	if err != nil {
-		return err
-	}
-	for _, i := range at {
-		facts[i].Suppressed, facts[i].Pauses = suppressed, pauses
-	}
-	return tx.marks(project, items, at, facts)
+// reading is one call of facts on its way.
+type reading struct {
+	tx       *txn
+	projects map[string]*projectFacts
+	people   map[person]*personFacts
 }
 
-// marks reads what was last sent about each item's subject.
-func (tx *txn) marks(project string, items []store.Item, at []int, facts []belfry.Facts) error {
-	keys := make([][3]string, len(at))
-	for j, i := range at {
-		n := items[i].Notification
-		keys[j] = [3]string{n.Recipient, n.Category, n.Subject}
-	}
-	return tx.each(`SELECT j.key, m.at, m.data, m.notification FROM json_each(?2) j CROSS JOIN mark m
-WHERE m.project = ?1 AND m.recipient = j.value ->> 0 AND m.category = j.value ->> 1 AND m.subject = j.value ->> 2`,
-		func(scan func(...any) error) error {
-			var j int
-			var sent int64
-			var data sql.NullString
-			m := new(belfry.Mark)
-			if err := scan(&j, &sent, &data, &m.Notification); err != nil {
-				return err
-			}
-			m.At, m.Data = instant(sent), raw(data)
-			facts[at[j]].Mark = m
-			return nil
-		}, project, list(keys))
+type projectFacts struct {
+	categories map[string]*belfry.Category
+	pauses     []belfry.Pause
+	suppresses bool // there are suppressions
 }
 
-// suppressed is what touches one of the addresses; the table is empty for most.
-func (tx *txn) suppressed(project string, addresses []string) (out []belfry.Suppression, err error) {
+type personFacts struct {
+	recipient   *belfry.Recipient
+	endpoints   []belfry.Endpoint
+	preferences belfry.Preferences
+	suppressed  []belfry.Suppression
+}
+
+func (r *reading) item(n *belfry.Notification, f *belfry.Facts) error {
+	project, err := r.project(n.Project)
+	if err != nil {
+		return err
+	}
+	c, known := project.categories[n.Category]
+	if !known {
+		if c, err = r.tx.resolvedCategory(n.Project, n.Category); err != nil {
+			return err
+		}
+		project.categories[n.Category] = c
+	}
+	who, err := r.person(project, person{n.Project, n.Recipient})
+	if err != nil {
+		return err
+	}
+	f.Category, f.Pauses = c, project.pauses
+	f.Recipient, f.Endpoints, f.Preferences, f.Suppressed = who.recipient, slices.Clip(who.endpoints), who.preferences, slices.Clip(who.suppressed)
+	if project.suppresses {
+		for _, t := range n.To {
+			if f.Suppressed, err = r.tx.suppressed(f.Suppressed, n.Project, t.Address); err != nil {
+				return err
+			}
+		}
+	}
+	f.Mark, err = r.tx.mark(n)
+	return err
+}
+
+func (r *reading) project(name string) (*projectFacts, error) {
+	if p := r.projects[name]; p != nil {
+		return p, nil
+	}
+	p := &projectFacts{categories: map[string]*belfry.Category{}}
+	r.projects[name] = p
 	var one int
-	if ok, err := tx.peek(`SELECT 1 FROM suppression LIMIT 1`, nil, &one); err != nil || !ok || len(addresses) == 0 {
+	var err error
+	if p.suppresses, err = r.tx.peek(`SELECT 1 FROM suppression WHERE project = ? LIMIT 1`, []any{name}, &one); err != nil {
 		return nil, err
 	}
-	err = tx.peekEach(`SELECT s.channel, s.address, s.reason, s.at FROM json_each(?2) j CROSS JOIN suppression s WHERE s.project = ?1 AND s.address = j.value`,
-		func(scan func(...any) error) error {
-			s := belfry.Suppression{Project: project}
-			var address string
-			var at int64
-			err := scan(&s.Channel, &address, &s.Reason, &at)
-			s.Address, s.At = belfry.Secret(address), instant(at)
-			out = append(out, s)
-			return err
-		}, project, list(addresses))
+	p.pauses, err = r.tx.pauses(name)
+	return p, err
+}
+
+func (r *reading) person(project *projectFacts, id person) (*personFacts, error) {
+	if p := r.people[id]; p != nil {
+		return p, nil
+	}
+	p := &personFacts{}
+	r.people[id] = p
+	who, ok, err := r.tx.recipient(id.project, id.id)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		p.recipient = &who
+	}
+	if p.endpoints, err = r.tx.endpoints(`e.project = ? AND e.recipient = ? AND e.retired_at = 0`, id.project, id.id); err != nil {
+		return nil, err
+	}
+	if p.preferences, err = r.tx.preferences(id.project, id.id); err != nil {
+		return nil, err
+	}
+	if project.suppresses {
+		for _, e := range p.endpoints {
+			if p.suppressed, err = r.tx.suppressed(p.suppressed, id.project, e.Address); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return p, nil
+}
+
+// suppressed adds what touches an address.
+func (tx *txn) suppressed(out []belfry.Suppression, project string, address belfry.Secret) ([]belfry.Suppression, error) {
+	err := tx.peekEach(`SELECT channel, reason, at FROM suppression WHERE project = ? AND address = ?`, func(scan func(...any) error) error {
+		s := belfry.Suppression{Project: project, Address: address}
+		var at int64
+		err := scan(&s.Channel, &s.Reason, &at)
+		s.At = instant(at)
+		out = append(out, s)
+		return err
+	}, project, address.Reveal())
 	return out, err
+}
+
+// mark is what was last sent about a notification's subject; nil when nothing was.
+func (tx *txn) mark(n *belfry.Notification) (*belfry.Mark, error) {
+	var at int64
+	var data sql.NullString
+	var m belfry.Mark
+	ok, err := tx.one(`SELECT at, data, notification FROM mark WHERE project = ? AND recipient = ? AND category = ? AND subject = ?`,
+		[]any{n.Project, n.Recipient, n.Category, n.Subject}, &at, &data, &m.Notification)
+	if !ok || err != nil {
+		return nil, err
+	}
+	m.At, m.Data = instant(at), raw(data)
+	return &m, nil
 }
 
 func (tx *txn) resolvedCategory(project, name string) (*belfry.Category, error) {

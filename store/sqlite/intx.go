@@ -32,7 +32,7 @@ func (t InTx) Enqueue(ctx context.Context, entries []store.Entry) ([]store.Enque
 	if synchronous < 2 {
 		return nil, ErrNotDurable
 	}
-	tx := newTxn(t.tx)
+	tx := newTxn(borrowed{t.tx})
 	defer tx.close()
 	out, err := tx.enqueue(entries, true)
 	if err == nil {

@@ -1,9 +1,7 @@
 package sqlite
 
 import (
-	"context"
 	"crypto/sha256"
-	"database/sql"
 	"embed"
 	"encoding/hex"
 	"fmt"
@@ -19,8 +17,8 @@ var migrations embed.FS
 // migrate brings the schema up to date: numbered files, forward only, each in a transaction of its own and
 // recorded with its checksum. A file that was changed after it ran, or a schema newer than this program,
 // is refused.
-func migrate(ctx context.Context, c *sql.Conn, now time.Time) error {
-	_, err := c.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS migration (
+func migrate(tx *txn, now time.Time) error {
+	err := tx.exec(`CREATE TABLE IF NOT EXISTS migration (
 	number     INTEGER PRIMARY KEY,
 	name       TEXT NOT NULL,
 	checksum   TEXT NOT NULL,
@@ -34,21 +32,21 @@ func migrate(ctx context.Context, c *sql.Conn, now time.Time) error {
 		return err
 	}
 	newest := 0
-	if err := c.QueryRowContext(ctx, `SELECT coalesce(max(number), 0) FROM migration`).Scan(&newest); err != nil {
+	if _, err := tx.one(`SELECT coalesce(max(number), 0) FROM migration`, nil, &newest); err != nil {
 		return err
 	}
 	if newest > len(files) {
 		return fmt.Errorf("sqlite: the data was written by a newer belfry (schema %d, this one knows %d): use that one", newest, len(files))
 	}
 	for i, name := range files {
-		if err := migrateFile(ctx, c, i+1, name, now); err != nil {
+		if err := migrateFile(tx, i+1, name, now); err != nil {
 			return fmt.Errorf("sqlite: migration %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func migrateFile(ctx context.Context, c *sql.Conn, number int, name string, now time.Time) (err error) {
+func migrateFile(tx *txn, number int, name string, now time.Time) (err error) {
 	text, err := migrations.ReadFile(name)
 	if err != nil {
 		return err
@@ -60,28 +58,25 @@ func migrateFile(ctx context.Context, c *sql.Conn, number int, name string, now 
 	sum := sha256.Sum256(text)
 	checksum := hex.EncodeToString(sum[:])
 	var was string
-	switch err := c.QueryRowContext(ctx, `SELECT checksum FROM migration WHERE number = ?`, number).Scan(&was); {
-	case err == nil && was == checksum:
-		return nil
-	case err == nil:
-		return fmt.Errorf("was changed after it was applied")
-	case err != sql.ErrNoRows:
+	switch applied, err := tx.one(`SELECT checksum FROM migration WHERE number = ?`, []any{number}, &was); {
+	case err != nil || applied && was == checksum:
 		return err
+	case applied:
+		return fmt.Errorf("was changed after it was applied")
 	}
-	if _, err := c.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+	if err := tx.exec("BEGIN IMMEDIATE"); err != nil {
 		return explain(err)
 	}
 	defer func() {
 		if err != nil {
-			c.ExecContext(ctx, "ROLLBACK")
+			tx.exec("ROLLBACK")
 		}
 	}()
-	if _, err := c.ExecContext(ctx, string(text)); err != nil {
+	if err := tx.conn.(*database).script(string(text)); err != nil {
 		return err
 	}
-	if _, err := c.ExecContext(ctx, `INSERT INTO migration VALUES (?, ?, ?, ?)`, number, base, checksum, now.UnixMicro()); err != nil {
+	if err := tx.exec(`INSERT INTO migration VALUES (?, ?, ?, ?)`, number, base, checksum, now.UnixMicro()); err != nil {
 		return err
 	}
-	_, err = c.ExecContext(ctx, "COMMIT")
-	return err
+	return tx.exec("COMMIT")
 }

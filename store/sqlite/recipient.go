@@ -116,21 +116,26 @@ func (tx *txn) deleteRecipient(now time.Time, project, id string) (out store.Wit
 
 func (s *Store) Preferences(ctx context.Context, project, recipient string) (p belfry.Preferences, err error) {
 	err = s.view(ctx, func(tx *txn) error {
-		p = belfry.Preferences{}
-		return tx.each(`SELECT category, channel, is_on FROM preference WHERE project = ? AND recipient = ?`, func(scan func(...any) error) error {
-			var category, channel string
-			var on bool
-			if err := scan(&category, &channel, &on); err != nil {
-				return err
-			}
-			if p[category] == nil {
-				p[category] = map[string]bool{}
-			}
-			p[category][channel] = on
-			return nil
-		}, project, recipient)
+		p, err = tx.preferences(project, recipient)
+		return err
 	})
 	return p, err
+}
+
+func (tx *txn) preferences(project, recipient string) (belfry.Preferences, error) {
+	p := belfry.Preferences{}
+	return p, tx.peekEach(`SELECT category, channel, is_on FROM preference WHERE project = ? AND recipient = ?`, func(scan func(...any) error) error {
+		var category, channel string
+		var on bool
+		if err := scan(&category, &channel, &on); err != nil {
+			return err
+		}
+		if p[category] == nil {
+			p[category] = map[string]bool{}
+		}
+		p[category][channel] = on
+		return nil
+	}, project, recipient)
 }
 
 func (s *Store) ChangePreferences(ctx context.Context, now time.Time, project, recipient string, changes []belfry.PreferenceChange, replace bool) (out store.Withdrawn, err error) {

@@ -8,7 +8,6 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -22,7 +21,7 @@ import (
 	"belfry"
 	"belfry/store"
 
-	"modernc.org/sqlite" // registers the driver "sqlite"
+	_ "modernc.org/sqlite" // the driver "sqlite" of callers' transactions
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
@@ -41,8 +40,6 @@ type Options struct {
 type Store struct {
 	path    string
 	options Options
-	write   *sql.DB // one connection, used by the writer goroutine alone
-	read    *sql.DB
 	readers chan *txn
 	lock    *os.File
 
@@ -85,7 +82,7 @@ func OpenFile(ctx context.Context, path string, o Options) (*Store, error) {
 	}
 	s := &Store{path: path, options: o, lock: lock, ops: make(chan *op, 1024), closed: make(chan struct{}), claims: map[belfry.ID]*held{}}
 	s.facts.init()
-	if err := s.open(ctx); err != nil {
+	if err := s.open(); err != nil {
 		s.release()
 		return nil, err
 	}
@@ -94,40 +91,34 @@ func OpenFile(ctx context.Context, path string, o Options) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) open(ctx context.Context) (err error) {
-	dsn := func(extra string) string {
-		return fmt.Sprintf("file:%s?_pragma=busy_timeout(%d)&_pragma=foreign_keys(1)&_pragma=cache_size(-65536)%s", s.path, s.options.Busy.Milliseconds(), extra)
-	}
-	if s.write, err = sql.Open("sqlite", dsn("&_pragma=journal_mode(WAL)&_pragma=wal_autocheckpoint(0)&_pragma=synchronous("+s.options.Synchronous+")")); err != nil {
-		return err
-	}
-	s.write.SetMaxOpenConns(1)
-	conn, err := s.write.Conn(ctx)
+func (s *Store) open() error {
+	write, err := s.connect("PRAGMA journal_mode=WAL", "PRAGMA wal_autocheckpoint=0", "PRAGMA synchronous="+s.options.Synchronous)
 	if err != nil {
 		return fmt.Errorf("sqlite: open %s: %w", s.path, explain(err))
 	}
-	s.tx = newTxn(conn)
+	s.tx = newTxn(write)
 	s.tx.s = s
-	if err := migrate(ctx, conn, time.Now()); err != nil {
+	if err := migrate(s.tx, time.Now()); err != nil {
 		return err
 	}
 	if err := s.tx.loadClaims(); err != nil {
 		return fmt.Errorf("sqlite: read claims: %w", explain(err))
 	}
-	if s.read, err = sql.Open("sqlite", dsn("&_pragma=query_only(1)")); err != nil {
-		return err
-	}
 	readers := max(4, runtime.GOMAXPROCS(0))
-	s.read.SetMaxOpenConns(readers)
 	s.readers = make(chan *txn, readers)
 	for range readers {
-		conn, err := s.read.Conn(ctx)
+		read, err := s.connect("PRAGMA query_only=1")
 		if err != nil {
-			return explain(err)
+			return fmt.Errorf("sqlite: open %s: %w", s.path, explain(err))
 		}
-		s.readers <- newTxn(conn)
+		s.readers <- newTxn(read)
 	}
 	return nil
+}
+
+func (s *Store) connect(settings ...string) (*database, error) {
+	always := []string{fmt.Sprintf("PRAGMA busy_timeout=%d", s.options.Busy.Milliseconds()), "PRAGMA foreign_keys=1", "PRAGMA cache_size=-65536"}
+	return connect(s.path, append(always, settings...)...)
 }
 
 // lockFile takes the lock that keeps a second engine off the data. The kernel drops it with the process.
@@ -165,11 +156,6 @@ func (s *Store) release() error {
 	for len(s.readers) > 0 {
 		errs = append(errs, (<-s.readers).close())
 	}
-	for _, db := range []*sql.DB{s.read, s.write} {
-		if db != nil {
-			errs = append(errs, db.Close())
-		}
-	}
 	return errors.Join(append(errs, s.lock.Close())...)
 }
 
@@ -206,17 +192,17 @@ const (
 )
 
 func (s *Store) checkpoint(mode string) {
-	db, err := sql.Open("sqlite", fmt.Sprintf("file:%s?_pragma=busy_timeout(1000)&_pragma=synchronous(%s)", s.path, s.options.Synchronous))
+	db, err := connect(s.path, "PRAGMA busy_timeout=1000", "PRAGMA synchronous="+s.options.Synchronous)
 	if err != nil {
 		return
 	}
-	defer db.Close()
-	db.Exec("PRAGMA wal_checkpoint(" + mode + ")") // a busy one is tried again in a second
+	db.script("PRAGMA wal_checkpoint(" + mode + ")") // a busy one is tried again in a second
+	db.close()
 }
 
 // explain gives SQLite's errors a code and says what to do.
 func explain(err error) error {
-	var e *sqlite.Error
+	var e interface{ Code() int } // a failure, or the driver's error in a caller's transaction
 	if !errors.As(err, &e) {
 		return err
 	}

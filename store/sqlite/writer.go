@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 
 	"belfry"
@@ -120,7 +119,7 @@ func (s *Store) try(group []*op) error {
 // txn is a transaction on a connection, with its prepared statements.
 type txn struct {
 	conn   conn
-	stmts  map[string]*sql.Stmt
+	stmts  map[string]statement
 	full   bool // synchronous=FULL is set
 	intent bool // it changes what Facts reads
 
@@ -133,14 +132,8 @@ type txn struct {
 	flights int          // what is known of the table flight: 0 nothing, 1 it is empty, 2 it is not
 }
 
-// conn is what a connection and a caller's transaction have in common.
-type conn interface {
-	PrepareContext(context.Context, string) (*sql.Stmt, error)
-	ExecContext(context.Context, string, ...any) (sql.Result, error)
-}
-
 func newTxn(c conn) *txn {
-	return &txn{conn: c, stmts: map[string]*sql.Stmt{}, was: map[belfry.ID]*held{}, stats: map[statKey]int{}}
+	return &txn{conn: c, stmts: map[string]statement{}, was: map[belfry.ID]*held{}, stats: map[statKey]int{}}
 }
 
 func (t *txn) begin(full bool) error {
@@ -184,11 +177,11 @@ func (t *txn) rollback() {
 	}
 }
 
-func (t *txn) stmt(query string) (*sql.Stmt, error) {
+func (t *txn) stmt(query string) (statement, error) {
 	if st := t.stmts[query]; st != nil {
 		return st, nil
 	}
-	st, err := t.conn.PrepareContext(context.Background(), query)
+	st, err := t.conn.prepare(query)
 	if err != nil {
 		return nil, err
 	}
@@ -232,11 +225,7 @@ func (t *txn) poke(query string, args ...any) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	r, err := st.Exec(args...)
-	if err != nil {
-		return 0, err
-	}
-	return r.RowsAffected()
+	return st.exec(args)
 }
 
 func (t *txn) peekEach(query string, row func(scan func(...any) error) error, args ...any) error {
@@ -244,41 +233,33 @@ func (t *txn) peekEach(query string, row func(scan func(...any) error) error, ar
 	if err != nil {
 		return err
 	}
-	rows, err := st.Query(args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := row(rows.Scan); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return st.each(args, row)
 }
+
+var errEnough = errors.New("the first row is enough")
 
 func (t *txn) peek(query string, args []any, dest ...any) (ok bool, err error) {
 	st, err := t.stmt(query)
 	if err != nil {
 		return false, err
 	}
-	switch err := st.QueryRow(args...).Scan(dest...); {
-	case errors.Is(err, sql.ErrNoRows):
-		return false, nil
-	case err != nil:
-		return false, err
+	err = st.each(args, func(scan func(...any) error) error {
+		if err := scan(dest...); err != nil {
+			return err
+		}
+		return errEnough
+	})
+	if err == errEnough {
+		return true, nil
 	}
-	return true, nil
+	return false, err
 }
 
 func (t *txn) close() error {
 	for _, st := range t.stmts {
-		st.Close()
+		st.close()
 	}
-	if c, ok := t.conn.(*sql.Conn); ok {
-		return c.Close()
-	}
-	return nil
+	return t.conn.close()
 }
 
 // view runs reads in one snapshot.
