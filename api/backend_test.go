@@ -24,11 +24,17 @@ import (
 	"belfry/channel"
 	"belfry/engine"
 	"belfry/store"
-	"belfry/store/mapstore"
+	"belfry/store/sqlite"
 )
 
 // newStore is the store that all tests of this folder run on.
-func newStore(testing.TB) store.Store { return mapstore.New() }
+func newStore(t testing.TB) store.Store {
+	s, err := sqlite.Open(t.Context(), t.TempDir(), sqlite.Options{Synchronous: "NORMAL"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
 
 // script is a channel that answers from a list.
 type script struct {
@@ -232,6 +238,9 @@ func newWorld(t testing.TB, options ...func(*api.Options)) *world {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+		if err := w.store.Close(); err != nil {
+			t.Error(err)
+		}
 	})
 	return w
 }
@@ -331,18 +340,24 @@ func (w *world) recipient(id string) {
 // ended waits until a notification has ended.
 func (w *world) ended(id string) answer {
 	w.Helper()
+	return w.until(id, func(a answer) bool { return belfry.State(a.part("state")).Ended() })
+}
+
+// until waits until a notification is shown as wanted.
+func (w *world) until(id string, wanted func(answer) bool) answer {
+	w.Helper()
 	timeout := time.After(10 * time.Second)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		a := w.do("GET", "/v1/notifications/"+id, "")
-		if belfry.State(a.part("state")).Ended() {
+		if wanted(a) {
 			return a
 		}
 		select {
 		case <-tick.C:
 		case <-timeout:
-			w.Fatal("it does not end: ", a.body)
+			w.Fatal("it does not come to it: ", a.body)
 		}
 	}
 }

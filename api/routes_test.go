@@ -493,6 +493,7 @@ func TestAPauseHoldsUntilItIsLifted(t *testing.T) {
 	if f.State != belfry.Scheduled || f.Reason != belfry.ReasonPaused || f.Explanation != "a pause holds it" {
 		t.Errorf("%+v", f)
 	}
+	w.until(a.part("id"), func(a answer) bool { return strings.Contains(a.part("timeline"), "a pause holds it") })
 	w.is(w.do("DELETE", "/v1/pauses/"+p.ID.String(), ""), 204, "")
 	w.is(w.do("DELETE", "/v1/pauses/"+p.ID.String(), ""), 404, "not_found")
 	if end := w.ended(a.part("id")); end.part("state") != "sent" {

@@ -134,13 +134,13 @@ func TestTheTimelineKnowsEveryOutcomeAndEvent(t *testing.T) {
 }
 
 func TestEveryCodeHasAStatusAndAWord(t *testing.T) {
+	w := newWorld(t)
 	for code, status := range map[belfry.Code]int{
 		belfry.CodeInvalid: 422, belfry.CodeUnknownRecipient: 422, belfry.CodeUnknownCategory: 422, belfry.CodeUnknownChannel: 422,
 		belfry.CodeUnknownZone: 422, belfry.CodeNotFound: 404, belfry.CodeInFlight: 409, belfry.CodeEnded: 409, belfry.CodeKeyInvalid: 400,
 		belfry.CodeKeyReused: 422, belfry.CodeKeyDuplicate: 422, belfry.CodeBusy: 503, belfry.CodeStoreFull: 503, belfry.CodeOutcomeUnknown: 503,
 		belfry.CodeConflict: 409, "a_code_of_tomorrow": 500,
 	} {
-		w := newWorld(t)
 		w.backend.fail(errors.Join(errors.New("context"), &belfry.Error{Code: code, Field: "field", Detail: "what to do"}))
 		a := w.do("POST", "/v1/notifications", hello)
 		shown := string(code)
