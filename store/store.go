@@ -8,6 +8,9 @@
 //
 // Where a row stands is its state: a notification or delivery that waits is in the waiting room, one that
 // a worker holds is in that worker's claim, one that ended is in the archive; in one of them only.
+//
+// What names something that is not there, or is another project's, gets a *belfry.Error with
+// belfry.CodeNotFound; lists are empty then, but for those of a recipient's endpoints.
 package store
 
 import (
@@ -39,18 +42,24 @@ var ErrGone = errors.New("store: the claim is not held any more")
 
 // Intake takes notifications in and calls them back.
 type Intake interface {
-	// Enqueue writes the entries. With atomic, one refused entry refuses all, and nothing is written.
-	// The results are in the order of the entries; an entry that was refused has its error in Err.
+	// Enqueue writes the entries, as if one by one in their order. With atomic, one refused entry refuses
+	// all: nothing is written, and the answers of the others mean nothing. The results are in the order of
+	// the entries; an entry that was refused has its error in Err and leaves nothing behind, so that its
+	// key can be used again. Refused are: a key that was used for another request (belfry.CodeKeyReused), a
+	// key that the batch has used before (CodeKeyDuplicate), a recipient that does not exist, where no
+	// targets are named (CodeUnknownRecipient), and a Fact that fails.
 	Enqueue(ctx context.Context, entries []Entry, atomic bool) ([]Enqueued, error)
 	// Cancel ends the notifications that match and are not on the wire, as far as limit goes; with dryRun
-	// it only counts. More says that there may be others: call again.
+	// it only counts. More says that there may be others: call again. What was in flight in an earlier
+	// call by a filter counts no more, so that calling again comes to an end. A filter with an ID finds that
+	// one or says belfry.CodeNotFound.
 	Cancel(ctx context.Context, now time.Time, f Filter, dryRun bool, limit int) (Cancelled, error)
 }
 
 // Entry is a notification to be enqueued.
 type Entry struct {
 	Notification belfry.Notification
-	Queue        string  // see belfry.Notification.Queue
+	Queue        string  // where it waits to be planned: see belfry.Notification.Queue
 	Key          Key     // zero: none was given
 	Inline       *Inline // the recipient to make or update in the same transaction
 	// Fact names the fact of a once, from the recipient's zone. Nil without a once.
@@ -79,7 +88,7 @@ type Forecast struct {
 	Duplicate  belfry.ID          // the notification that has told the fact already, or has the key
 }
 
-// Inline is a recipient given with a notification.
+// Inline is a recipient given with a notification. A repeated key does not touch it.
 type Inline struct {
 	Recipient     belfry.Recipient
 	Registrations []belfry.Registration
@@ -93,7 +102,8 @@ type Key struct {
 	Expires     time.Time
 }
 
-// Enqueued is the answer to an entry. A repeated key gets the first answer again, field by field.
+// Enqueued is the answer to an entry. A repeated key gets the first answer again, field by field. A
+// duplicate gets the state and times of the first one as they are now; none once that was purged.
 type Enqueued struct {
 	ID        belfry.ID     `json:"id"`
 	Duplicate bool          `json:"duplicate,omitempty"` // of a fact told already: ID is the first one's
@@ -123,9 +133,9 @@ type Filter struct {
 
 // Cancelled counts what a cancel did.
 type Cancelled struct {
-	Cancelled []belfry.ID
-	InFlight  []belfry.ID // armed: asked to stop, no promise
-	Ended     []belfry.ID // had ended before
+	Cancelled []belfry.ID // stopped: nothing more of it is sent, though it may end unknown or sent
+	InFlight  []belfry.ID // armed: asked to stop, no promise; what of it was not armed is stopped
+	Ended     []belfry.ID // had ended before: told of the one that a filter names by its ID
 	More      bool
 }
 
@@ -133,23 +143,38 @@ type Cancelled struct {
 type Work interface {
 	// Heads tells for every queue, lane and project with something waiting when its first is due.
 	Heads(ctx context.Context) ([]Head, error)
-	// Claim takes what is due out of the waiting rooms, one claim per take that found something. An item
-	// marked to be claimed alone makes a claim of its own.
+	// Claim takes what is due out of the waiting rooms, the first due first, one claim per take that found
+	// something. An item marked to be claimed alone makes a claim of its own: a take stops before it, or
+	// takes only it. What is Parked is claimed there when its due time comes, past its deadline too.
 	Claim(ctx context.Context, now time.Time, owner Owner, takes []Take) ([]Claim, error)
 	// Facts reads what bears on each item, in one snapshot, in the order of the items.
 	Facts(ctx context.Context, items []Item) ([]belfry.Facts, error)
 	// Arm carries out what was prepared for a claim. Every delivery it is to send is judged once more, by
 	// belfry.Delivery.Arm on facts read in this transaction; one that passes is armed and stays in the
-	// claim, all others leave it. ErrGone when the claim was taken over.
+	// claim, all others leave it. ErrGone when the claim was taken over; it may be said too when nothing of
+	// the claim is left. What was cancelled or withdrawn in the meantime is passed over. Armed a second
+	// time, a claim stays as it is.
+	//
+	// In a category with a cooldown one notification about a (recipient, category, subject) is in flight,
+	// from its plan to its end. The tries of another one are not looked at: it is parked until its deadline
+	// (event held, reason cooldown_held), and woken when the one in flight has ended.
 	Arm(ctx context.Context, a Arm) ([]Armed, error)
 	// Settle records what armed tries came to. A settlement whose claim was taken over is a late word,
 	// and moves what evidence may move. The results are in the order of the settlements.
+	//
+	// A delivery that becomes sent moves the mark of its subject, forward only; not of a recipient that was
+	// erased. An answer gone retires the endpoint, unless it was registered after the try was armed, and
+	// withdraws what else waits for it. A notification ends when none of its deliveries is open, by
+	// belfry.NotificationState; a route first goes on to its next stage instead, when it would be failed or
+	// dropped, no cancel was asked for, and it names no targets of its own.
 	Settle(ctx context.Context, s []Settlement) ([]Settled, error)
-	// Repair takes over up to limit claims whose lease ended before now or whose owner is gone.
+	// Repair takes over up to limit claims whose lease ended before now or whose owner is gone. What was
+	// not armed waits again, due now; what was armed is tried again after the policy's delay for as many
+	// tries as it has had. policy must not call the store.
 	Repair(ctx context.Context, now time.Time, policy func(project, category string) belfry.RetryPolicy, limit int) (Repaired, error)
 }
 
-// Owner is who claims, and until when it is believed to live.
+// Owner is who claims, and until when it is believed to hold the claim. Arm extends the lease of its claim.
 type Owner struct {
 	ID    belfry.ID // of this run of the process
 	Lease time.Time
@@ -163,7 +188,8 @@ type Head struct {
 	Due     time.Time
 }
 
-// Parked is the queue of what waits for a pause or a cooldown to end; its due times are deadlines.
+// Parked is the queue of what waits for a pause or a cooldown to end; it is due when the pause ends, or with
+// its deadline. A delivery that waits for the reason paused stands here.
 const Parked = "~parked"
 
 // Take asks for up to Limit items of one head's queue, lane and project, under the claim's id.
@@ -214,9 +240,9 @@ type Arm struct {
 
 // Step is what is to be done with one item: exactly one of End, Wait and Tries.
 type Step struct {
-	End     *End
+	End     *End // missed for the deadline becomes missed for what kept it waiting, if anything did
 	Wait    *Until
-	Tries   []Try
+	Tries   []Try     // of a notification: its planned deliveries, not taken yet; of a delivery: itself
 	Stage   int       // with Tries of a notification: see belfry.Planned
 	Checked time.Time // when its recheck said send; zero without one
 }
@@ -228,7 +254,7 @@ type End struct {
 	Detail string // for people
 }
 
-// Until puts an item back into a waiting room.
+// Until puts an item back into a waiting room. Past its deadline the item is missed, for the reason.
 type Until struct {
 	At     time.Time
 	Reason belfry.Reason // paused: parked until then; check: put off by its recheck; "": given back
@@ -265,9 +291,9 @@ type Settlement struct {
 
 // Settled is where the delivery stands now.
 type Settled struct {
-	Delivery belfry.Delivery
-	Late     bool         // the claim had been taken over
-	Summary  belfry.State // the notification's end; "" while it is open
+	Delivery belfry.Delivery // after all that the settlement brought with it
+	Late     bool            // the claim did not hold it any more, or the try was settled before
+	Summary  belfry.State    // the notification's end; "" while it is open
 }
 
 // Repaired counts what Repair did.
@@ -275,33 +301,45 @@ type Repaired struct {
 	Claims    int
 	Returned  int // given back unarmed
 	Ambiguous int // had been armed
-	Poison    int
+	Poison    int // ended instead of given back
 }
 
 // People is who can be told, where, and what they want.
 type People interface {
+	// PutRecipient makes or updates a recipient; what is empty keeps its old value.
 	PutRecipient(ctx context.Context, now time.Time, r belfry.Recipient) (belfry.Recipient, error)
 	Recipient(ctx context.Context, project, id string) (belfry.Recipient, error)
 	// DeleteRecipient erases the recipient, its endpoints, preferences, marks and the personal data of its
-	// notifications. What waits is dropped.
+	// notifications: data, targets and payloads. What waits is dropped, planned or not, and counts as
+	// withdrawn; what is on the wire may still be settled.
 	DeleteRecipient(ctx context.Context, now time.Time, project, id string) (Withdrawn, error)
 
 	Preferences(ctx context.Context, project, recipient string) (belfry.Preferences, error)
 	// ChangePreferences applies the changes, after clearing all with replace, and withdraws what they
-	// forbid.
+	// forbid. Like every change of intent it withdraws whatever the recipient's intent forbids by then:
+	// deliveries that wait, are parked, or are claimed and not armed. A notification that is not planned
+	// yet is for its plan to judge.
 	ChangePreferences(ctx context.Context, now time.Time, project, recipient string, changes []belfry.PreferenceChange, replace bool) (Withdrawn, error)
 
-	// Register makes an endpoint known: the same one again is idempotent, a new address of a device
-	// retires the old one and hands its open deliveries on, a token moves to its new owner.
+	// Register makes an endpoint known: the same one again is idempotent (it is registered now, and keeps
+	// the device and keys that are not given again), a new address of a device retires the old one, a token
+	// moves to its new owner, as a new endpoint. A retired one never comes back.
+	//
+	// What waits for an endpoint that is replaced for the same recipient is handed on: it is withdrawn
+	// (endpoint_replaced), and a successor is planned to the new endpoint, due now, as the next delivery of
+	// its notification, unless it may have arrived or the notification goes to that endpoint anyway. What
+	// waits for an endpoint whose device or token has another owner now is withdrawn (endpoint_retired).
 	Register(ctx context.Context, now time.Time, project string, id belfry.ID, r belfry.Registration) (Registered, error)
 	Endpoints(ctx context.Context, project, recipient string) ([]belfry.Endpoint, error)
-	// Retire ends an endpoint and withdraws what waits for it.
+	// Retire ends an endpoint and withdraws what waits for it. Retired again it stays as it was.
 	Retire(ctx context.Context, now time.Time, project, recipient string, id belfry.ID, why belfry.Reason) (Withdrawn, error)
 
 	Suppress(ctx context.Context, s belfry.Suppression) (Withdrawn, error)
 	Unsuppress(ctx context.Context, project, channel string, address belfry.Secret) error
+	// Suppressions lists by address, then channel; after is the last address seen.
 	Suppressions(ctx context.Context, project string, after string, limit int) ([]belfry.Suppression, error)
 
+	// Marks lists by category, then subject; an empty one matches all.
 	Marks(ctx context.Context, project, recipient, category, subject string) ([]Mark, error)
 }
 
@@ -315,7 +353,7 @@ type Withdrawn struct {
 type Registered struct {
 	Endpoint belfry.Endpoint
 	Created  bool
-	Replaced belfry.ID // the endpoint that this one took the place of
+	Replaced belfry.ID // the endpoint that this one took the place of; one of them, when there were two
 	Withdrawn
 }
 
@@ -336,11 +374,13 @@ type Policy interface {
 	// Category is as it was put: call Resolved on it. A project's "default" exists from the start.
 	Category(ctx context.Context, project, name string) (belfry.Category, error)
 	Categories(ctx context.Context, project string) ([]belfry.Category, error)
+	// DeleteCategory of "default" brings back the one from the start.
 	DeleteCategory(ctx context.Context, project, name string) error
 
 	// PutPause sets a pause; it excludes arms while it commits.
 	PutPause(ctx context.Context, p belfry.Pause) error
-	// LiftPause ends a pause and wakes what it held.
+	// LiftPause ends a pause and wakes what pauses of its project held (all, for a pause of everything): it
+	// goes back to its own queue, due now, to be judged again.
 	LiftPause(ctx context.Context, now time.Time, project string, id belfry.ID) error
 	// Pauses lists a project's pauses and, with "", those of everything.
 	Pauses(ctx context.Context, project string) ([]belfry.Pause, error)
@@ -348,6 +388,7 @@ type Policy interface {
 	PutKey(ctx context.Context, k AccessKey) error
 	Key(ctx context.Context, id string) (AccessKey, error)
 	Keys(ctx context.Context, project string) ([]AccessKey, error)
+	// RevokeKey of one that was revoked keeps the first time.
 	RevokeKey(ctx context.Context, now time.Time, project, id string) error
 
 	// Secret is the text kept under a name; fresh is kept and returned when there is none yet.
@@ -374,8 +415,9 @@ type Archive interface {
 	Notifications(ctx context.Context, f Filter, before belfry.ID, limit int) (list []Summary, next belfry.ID, err error)
 	// Stats counts by state and reason, without counting rows.
 	Stats(ctx context.Context, project string) (Stats, error)
-	// Purge deletes up to limit notifications that ended before rows, wipes the content of those that
-	// ended before content, and forgets expired keys. It says how many it touched.
+	// Purge deletes up to limit notifications that ended before rows, wipes the content (data and
+	// payloads) of those that ended before content, and forgets expired keys. It says how many it touched;
+	// keys and facts that have not expired stay, though their notification goes.
 	Purge(ctx context.Context, now time.Time, content, rows time.Time, limit int) (int, error)
 }
 
@@ -388,13 +430,14 @@ type Story struct {
 	Events     []Event           // what is not told by the deliveries: holds, deferrals, lost claims
 }
 
-// Summary is a notification and where it stands.
+// Summary is a notification and where it stands. An open one is scheduled until it is first planned; then
+// sent when one of its deliveries is, else sending, as while a worker plans it.
 type Summary struct {
 	belfry.Notification
 	State   belfry.State
-	Reason  belfry.Reason
-	EndedAt time.Time
-	Waits   time.Time // until when it waits; zero when it does not
+	Reason  belfry.Reason // of an end: that of the first delivery that ended in this state, or of its plan
+	EndedAt time.Time     // when it ended first; evidence that moves an unknown does not change it
+	Waits   time.Time     // until when it waits, the first of its deliveries; zero when none does
 }
 
 // DeliveryStory is a delivery and where it stands.
@@ -431,9 +474,9 @@ const (
 // Stats are counters, kept as rows move.
 type Stats struct {
 	Waiting int          `json:"waiting"` // notifications and deliveries in the waiting rooms
-	Sending int          `json:"sending"`
+	Sending int          `json:"sending"` // those that are claimed
 	Ended   []EndedCount `json:"ended"`
-	Oldest  time.Time    `json:"oldest_due,omitzero"` // of what is due and waits
+	Oldest  time.Time    `json:"oldest_due,omitzero"` // the first due of what waits and is not parked
 }
 
 // EndedCount counts notifications that ended alike.

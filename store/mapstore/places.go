@@ -119,7 +119,7 @@ func (s *Store) resolve(id belfry.ID, now time.Time) {
 	}
 	state, reason := summaryOf(ds)
 	switch {
-	case len(ds) == 0 || r.state == state:
+	case len(ds) == 0 || r.state == state && r.reason == reason:
 	case r.state == "" && s.goesOn(r, state):
 		r.planned, r.queue, r.wait = false, "", store.Wait{Stage: r.stage, From: len(ds)}
 		s.rows.put(id, r)

@@ -126,6 +126,14 @@ var enqueueing = cases{
 		w.refused(out[1].Err, belfry.CodeUnknownRecipient)
 		w.count(1)
 	}},
+	{"EntriesAreTakenInTheirOrder", func(w *worker) {
+		inline := w.entry(to("new"))
+		inline.Inline = &store.Inline{Recipient: belfry.Recipient{Project: shop, ID: "new"}}
+		out, err := w.Enqueue(w.ctx, []store.Entry{w.entry(to("new")), inline, w.entry(to("new"))}, false)
+		w.ok(err)
+		w.refused(out[0].Err, belfry.CodeUnknownRecipient)
+		w.is(out[1].Err == nil && out[2].Err == nil, "the recipient was not there after it was given: %v, %v", out[1].Err, out[2].Err)
+	}},
 	{"AReplayedRequestDoesNotTouchItsRecipient", func(w *worker) {
 		e := w.entry(keyed("k", "body"))
 		e.Inline = &store.Inline{Recipient: belfry.Recipient{Project: shop, ID: ann, Locale: "ja"}}
