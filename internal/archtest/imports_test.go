@@ -80,7 +80,7 @@ var bans = []ban{
 
 // Where an import that is not ours and not the standard library's may stand; elsewhere it may not.
 var homes = map[string]string{
-	"modernc.org/sqlite":        "store/sqlite",
+	"modernc.org/sqlite":        "store/sqlite lab/duplicates examples/payments",
 	"modernc.org/sqlite/lib":    "store/sqlite",
 	"github.com/jackc/pgx/v5":   "receiver/postgres store/postgres internal/pgtest",
 	"go.yaml.in/yaml/v3":        "config",
