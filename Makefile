@@ -10,12 +10,14 @@ demo:
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o belfry ./cmd/belfry
 
+# Without a server or a command that it needs, a test says so and is skipped.
 test:
+	-@.ci/needs cc curl pg_ctlcluster redis-server
 	$(GO) test ./...
 
 # The race detector makes SQLite some fifteen times slower, so this runs the short form of the long tests.
 race:
-	.ci/needs cc
+	@.ci/needs cc
 	CGO_ENABLED=1 $(GO) test -race -short ./...
 
 vet:

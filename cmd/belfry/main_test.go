@@ -1,9 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -11,7 +12,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -38,7 +38,10 @@ const patience = time.Minute
 //
 //	status N args...      run belfry and want that exit status
 //	start NAME args...    run belfry in the background until it listens; NAME becomes its URL
-//	quit NAME N           send SIGTERM and want that exit status; its standard error is then NAME.err
+//	quit NAME N [again]   send SIGTERM, and again when it is stopping; want that exit status. NAME.err is what it said
+//	slay NAME             kill it
+//	http N METHOD URL [BODY]        make a request and want that status; the answer is the standard output
+//	until REGEXP METHOD URL         make requests until an answer matches
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", RequireExplicitExec: true, RequireUniqueNames: true,
@@ -46,7 +49,9 @@ func TestScripts(t *testing.T) {
 			e.Values["programs"] = map[string]*program{}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "start": start, "quit": quit},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"status": status, "start": start, "quit": quit, "slay": slay, "http": request, "until": until,
+		},
 	})
 }
 
@@ -71,55 +76,41 @@ func exitStatus(err error) int {
 
 // program is a belfry that runs in the background.
 type program struct {
-	cmd  *exec.Cmd
-	url  string
-	mu   sync.Mutex
-	said strings.Builder
-	done chan struct{}
+	cmd    *exec.Cmd
+	url    string
+	output output // what it says on its standard error
 }
 
-var listens = regexp.MustCompile(`listens on (http://\S+?),?( |$)`)
+var listens = regexp.MustCompile(`(?m)listens on (http://[^ ,\n]+)`)
 
-// run starts a program that says where it listens, and waits until it has.
+// run starts a program and waits until it says where it listens.
 func (p *program) run() error {
-	stderr, err := p.cmd.StderrPipe()
-	if err != nil {
-		return err
-	}
+	p.cmd.Stderr = &p.output
 	if err := p.cmd.Start(); err != nil {
 		return err
 	}
-	p.done = make(chan struct{})
-	url := make(chan string, 1)
-	go func() {
-		defer close(p.done)
-		for lines := bufio.NewReader(stderr); ; {
-			line, err := lines.ReadString('\n')
-			p.mu.Lock()
-			p.said.WriteString(line)
-			p.mu.Unlock()
-			if m := listens.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
-				url <- m[1]
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	select {
-	case p.url = <-url:
-		return nil
-	case <-p.done:
-		return errors.New("it ended: " + p.text())
-	case <-time.After(patience):
-		return errors.New("it does not listen: " + p.text())
+	if err := p.says(listens.String() + `.*\n`); err != nil {
+		_ = p.cmd.Process.Kill()
+		return err
 	}
+	p.url = listens.FindStringSubmatch(p.output.String())[1]
+	return nil
 }
 
-func (p *program) text() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.said.String()
+// says waits until it has said something.
+func (p *program) says(pattern string) error {
+	want := regexp.MustCompile(pattern)
+	for deadline := time.After(patience); ; {
+		next := p.output.next()
+		if want.MatchString(p.output.String()) {
+			return nil
+		}
+		select {
+		case <-next:
+		case <-deadline:
+			return fmt.Errorf("it does not say %s: %s", pattern, p.output.String())
+		}
+	}
 }
 
 // stop asks it to end and gives its status.
@@ -127,7 +118,6 @@ func (p *program) stop() int {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	timer := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
 	defer timer.Stop()
-	<-p.done
 	return exitStatus(p.cmd.Wait())
 }
 
@@ -147,16 +137,71 @@ func start(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(func() { _ = p.cmd.Process.Kill() })
 	ts.Value("programs").(map[string]*program)[args[0]] = p
 	ts.Setenv(args[0], p.url)
-	ts.Check(os.WriteFile(ts.MkAbs(args[0]+".err"), []byte(p.text()), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]+".err"), []byte(p.output.String()), 0o600))
 }
 
 func quit(ts *testscript.TestScript, neg bool, args []string) {
 	p := ts.Value("programs").(map[string]*program)[args[0]]
-	have := p.stop()
-	ts.Check(os.WriteFile(ts.MkAbs(args[0]+".err"), []byte(p.text()), 0o600))
-	if want, err := strconv.Atoi(args[1]); err != nil || have != want {
-		ts.Fatalf("status %d, want %s:\n%s", have, args[1], p.text())
+	if len(args) == 3 {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		if err := p.says("stopping"); err != nil {
+			ts.Fatalf("%v", err)
+		}
 	}
+	have := p.stop()
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]+".err"), []byte(p.output.String()), 0o600))
+	if want, err := strconv.Atoi(args[1]); err != nil || have != want {
+		ts.Fatalf("status %d, want %s:\n%s", have, args[1], p.output.String())
+	}
+}
+
+func slay(ts *testscript.TestScript, neg bool, args []string) {
+	p := ts.Value("programs").(map[string]*program)[args[0]]
+	ts.Check(p.cmd.Process.Kill())
+	_ = p.cmd.Wait()
+}
+
+func request(ts *testscript.TestScript, neg bool, args []string) {
+	body := ""
+	if len(args) == 4 {
+		body = args[3]
+	}
+	status, answer := ask(ts, args[1], args[2], body)
+	fmt.Fprint(ts.Stdout(), answer)
+	if fmt.Sprint(status) != args[0] {
+		ts.Fatalf("status %d, want %s: %s", status, args[0], answer)
+	}
+}
+
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	want := regexp.MustCompile(args[0])
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(patience); ; {
+		_, answer := ask(ts, args[1], args[2], "")
+		if want.MatchString(answer) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			ts.Fatalf("it stays %s", answer)
+		}
+	}
+}
+
+func ask(ts *testscript.TestScript, method, url, body string) (int, string) {
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	ts.Check(err)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := http.DefaultClient.Do(req)
+	ts.Check(err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	return resp.StatusCode, string(text)
 }
 
 func TestEveryCommandShowsHowItIsUsed(t *testing.T) {
