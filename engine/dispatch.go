@@ -87,9 +87,14 @@ func pick(heads []store.Head, now time.Time, slots *slots, batch, round int) (ta
 	due := map[group][]store.Head{}
 	var order []group
 	for _, h := range heads {
-		if h.Due.After(now) {
-			if next.IsZero() || h.Due.Before(next) {
-				next = h.Due
+		at := h.Due
+		if h.Queue == store.Parked {
+			// Up to its deadline, and in that instant, it is held: to look then would park it again at once.
+			at = at.Add(time.Microsecond)
+		}
+		if at.After(now) {
+			if next.IsZero() || at.Before(next) {
+				next = at
 			}
 			continue
 		}

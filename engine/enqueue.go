@@ -165,6 +165,11 @@ func (e *Engine) inline(entry *store.Entry, now time.Time) error {
 func (e *Engine) Cancel(ctx context.Context, f store.Filter, dryRun bool) (store.Cancelled, error) {
 	const batch = 1000
 	var all store.Cancelled
+	defer func() {
+		if len(all.Cancelled) > 0 && !dryRun {
+			e.Wake() // the next about its subject may go
+		}
+	}()
 	for {
 		c, err := e.store.Cancel(ctx, e.now(), f, dryRun, batch)
 		all.Cancelled = append(all.Cancelled, c.Cancelled...)

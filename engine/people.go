@@ -40,7 +40,7 @@ func (e *Engine) Recipient(ctx context.Context, project, id string) (belfry.Reci
 
 // DeleteRecipient erases a recipient; what waits for it is dropped.
 func (e *Engine) DeleteRecipient(ctx context.Context, project, id string) (store.Withdrawn, error) {
-	return e.store.DeleteRecipient(ctx, e.now(), project, id)
+	return e.withdrew(e.store.DeleteRecipient(ctx, e.now(), project, id))
 }
 
 func (e *Engine) Preferences(ctx context.Context, project, recipient string) (belfry.Preferences, error) {
@@ -66,7 +66,15 @@ func (e *Engine) ChangePreferences(ctx context.Context, project, recipient strin
 			return store.Withdrawn{}, err
 		}
 	}
-	return e.store.ChangePreferences(ctx, e.now(), project, recipient, changes, replace)
+	return e.withdrew(e.store.ChangePreferences(ctx, e.now(), project, recipient, changes, replace))
+}
+
+// withdrew wakes the engine for what may go on now: the next channel of a route, the next about a subject.
+func (e *Engine) withdrew(w store.Withdrawn, err error) (store.Withdrawn, error) {
+	if w.Withdrawn > 0 {
+		e.Wake()
+	}
+	return w, err
 }
 
 // Register makes an endpoint known.
@@ -96,7 +104,7 @@ func (e *Engine) Endpoints(ctx context.Context, project, recipient string) ([]be
 
 // Retire ends an endpoint; what waits for it is withdrawn.
 func (e *Engine) Retire(ctx context.Context, project, recipient string, id belfry.ID) (store.Withdrawn, error) {
-	return e.store.Retire(ctx, e.now(), project, recipient, id, belfry.ReasonEndpointRetired)
+	return e.withdrew(e.store.Retire(ctx, e.now(), project, recipient, id, belfry.ReasonEndpointRetired))
 }
 
 // Suppress forbids an address; what waits for it is withdrawn.
@@ -111,7 +119,7 @@ func (e *Engine) Suppress(ctx context.Context, s belfry.Suppression) (store.With
 		s.Reason = "manual"
 	}
 	s.At = e.now()
-	return e.store.Suppress(ctx, s)
+	return e.withdrew(e.store.Suppress(ctx, s))
 }
 
 func (e *Engine) Unsuppress(ctx context.Context, project, channel string, address belfry.Secret) error {
