@@ -59,30 +59,31 @@ var arming = cases{
 		w.sendOne("email")
 	}},
 	{"ArmJudgesOnceMore", func(w *worker) {
-		for name, c := range map[string]struct {
+		for _, c := range []struct {
+			name   string
 			change func(e belfry.Endpoint)
 			state  belfry.State
 			reason belfry.Reason
 		}{
-			"opted out":      {func(belfry.Endpoint) { w.switchTo(ann, news, "email", false) }, belfry.Dropped, belfry.ReasonOptedOut},
-			"suppressed":     {func(e belfry.Endpoint) { w.suppress(e) }, belfry.Dropped, belfry.ReasonSuppressed},
-			"retired":        {func(e belfry.Endpoint) { w.retire(e) }, belfry.Dropped, belfry.ReasonEndpointRetired},
-			"category gone":  {func(belfry.Endpoint) { w.ok(w.DeleteCategory(w.ctx, shop, news)) }, belfry.Dropped, belfry.ReasonCategoryGone},
-			"shadow":         {func(belfry.Endpoint) { w.category(news, func(c *belfry.Category) { c.Shadow = true }) }, belfry.Dropped, belfry.ReasonShadow},
-			"past its hour":  {func(belfry.Endpoint) { w.after(lifeTime + time.Microsecond) }, belfry.Missed, belfry.ReasonDeadline},
-			"in its hour":    {func(belfry.Endpoint) { w.after(lifeTime) }, belfry.Sending, ""},
-			"nothing at all": {func(belfry.Endpoint) {}, belfry.Sending, ""},
+			{"opted out", func(belfry.Endpoint) { w.switchTo(ann, news, "email", false) }, belfry.Dropped, belfry.ReasonOptedOut},
+			{"suppressed", func(e belfry.Endpoint) { w.suppress(e) }, belfry.Dropped, belfry.ReasonSuppressed},
+			{"retired", func(e belfry.Endpoint) { w.retire(e) }, belfry.Dropped, belfry.ReasonEndpointRetired},
+			{"category gone", func(belfry.Endpoint) { w.ok(w.DeleteCategory(w.ctx, shop, news)) }, belfry.Dropped, belfry.ReasonCategoryGone},
+			{"shadow", func(belfry.Endpoint) { w.category(news, func(c *belfry.Category) { c.Shadow = true }) }, belfry.Dropped, belfry.ReasonShadow},
+			{"past its hour", func(belfry.Endpoint) { w.after(lifeTime + time.Microsecond) }, belfry.Missed, belfry.ReasonDeadline},
+			{"in its hour", func(belfry.Endpoint) { w.after(lifeTime) }, belfry.Sending, ""},
+			{"nothing at all", func(belfry.Endpoint) {}, belfry.Sending, ""},
 		} {
 			w.category(news, nil)
 			w.switchTo(ann, news, "email", true)
-			e := w.endpoint(ann, "email", name+"@example.com")
+			e := w.endpoint(ann, "email", c.name+"@example.com")
 			id := w.tell()
 			claim := w.claim("")
 			a := w.prepare(claim)
 			c.change(e)
 			a.Now = w.now
 			armed := w.arm(a)
-			w.is((len(armed) == 1) == (c.state == belfry.Sending), "%s: %d tries were armed", name, len(armed))
+			w.is((len(armed) == 1) == (c.state == belfry.Sending), "%s: %d tries were armed", c.name, len(armed))
 			w.delivery(id, 1, c.state, c.reason)
 			w.stands(id, c.state, c.reason)
 			if w.retire(e); len(armed) == 1 {

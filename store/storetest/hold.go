@@ -58,6 +58,16 @@ var holds = cases{
 		w.settle(w.sendOne("email"), belfry.OutcomeAccepted)
 		w.stands(id, belfry.Sent, "")
 	}},
+	{"APauseLiftedBeforeArmParksNothing", func(w *worker) {
+		w.endpoint(ann, "email", "a@example.com")
+		id := w.tell()
+		p := w.pause(nil)
+		a := w.prepare(w.claim(""))
+		w.ok(w.LiftPause(w.ctx, w.now, shop, p.ID))
+		w.is(len(w.arm(a)) == 0, "armed by a worker that saw a pause")
+		w.settle(w.sendOne(""), belfry.OutcomeAccepted)
+		w.stands(id, belfry.Sent, "")
+	}},
 	{"APauseEndsByItself", func(w *worker) {
 		w.endpoint(ann, "email", "a@example.com")
 		id := w.tell()

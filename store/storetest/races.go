@@ -88,6 +88,20 @@ var races = cases{
 		w.ok(err)
 		w.is(w.story(list[0].ID).Duplicates == racers-1, "counted %d duplicates, want %d", w.story(list[0].ID).Duplicates, racers-1)
 	}},
+	{"ARefusalDoesNotFailItsNeighbours", func(w *worker) {
+		for range much(5, 50) {
+			var entries [racers]store.Entry
+			for i := range entries {
+				entries[i] = w.entry(to([]string{ann, "nobody"}[i%2]))
+			}
+			together(racers, func(i int) {
+				if out, err := w.Enqueue(w.ctx, entries[i:i+1], true); w.goes(err) {
+					w.is((out[0].Err == nil) == (i%2 == 0), "entry %d: %v", i, out[0].Err)
+				}
+			})
+		}
+		w.count(much(5, 50) * racers / 2)
+	}},
 	{"NoItemIsClaimedTwice", func(w *worker) {
 		items := much(200, 2000)
 		var entries []store.Entry

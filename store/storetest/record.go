@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"belfry"
@@ -9,6 +11,26 @@ import (
 
 var records = cases{
 	{"PingAnswers", func(w *worker) { w.ok(w.Ping(w.ctx)) }},
+	{"NothingIsTakenAfterClose", func(w *worker) {
+		w.ok(w.Close())
+		w.is(w.Ping(w.ctx) != nil, "a closed store answers")
+		_, err := w.Enqueue(w.ctx, []store.Entry{w.entry()}, true)
+		w.is(err != nil, "a closed store takes notifications")
+		w.ok(w.Close())
+	}},
+	{"ErrorsHoldNoSecret", func(w *worker) {
+		const secret = "https://push.example/secret-token"
+		e := w.endpoint(ann, "webpush", secret)
+		w.suppress(e)
+		_, unknown := w.Register(w.ctx, w.now, shop, w.id(), belfry.Registration{Recipient: "nobody", Channel: "webpush", Address: secret})
+		_, refused := w.Enqueue(w.ctx, []store.Entry{w.entry(to("nobody"))}, true)
+		_, retired := w.Retire(w.ctx, w.now, "other", ann, e.ID, belfry.ReasonEndpointRetired)
+		for _, err := range []error{unknown, refused, retired, w.Unsuppress(w.ctx, "other", "webpush", secret)} {
+			w.is(err == nil || !strings.Contains(err.Error(), "secret-token"), "an error names an address")
+		}
+		text := fmt.Sprintf("%v %+v", w.endpointNow(ann, e.ID), w.tell(aimed(belfry.Target{Channel: "webpush", Address: secret})))
+		w.is(!strings.Contains(text, "secret-token"), "an endpoint prints its address")
+	}},
 	{"ProjectsAreKept", func(w *worker) {
 		w.ok(w.PutProject(w.ctx, w.now, "alpha"))
 		w.ok(w.PutProject(w.ctx, w.now, "alpha"))
