@@ -319,7 +319,9 @@ func TestIdempotency(t *testing.T) {
 			t.Error(a)
 		}
 		w.backend.fail(fmt.Errorf("engine: %w", context.DeadlineExceeded))
-		w.is(w.do("POST", "/v1/notifications", hello, key("k")), 503, "store_busy")
+		w.is(w.do("POST", "/v1/notifications", hello, key("k")), 503, "outcome_unknown")
+		w.backend.fail(fmt.Errorf("engine: %w", context.Canceled)) // at shutdown: the client is still there
+		w.is(w.do("POST", "/v1/notifications", hello, key("k")), 503, "outcome_unknown")
 		w.counts(0)
 	})
 

@@ -106,17 +106,14 @@ func problemOf(err error) (*Problem, bool) {
 	if e, ok := errors.AsType[*strictjson.Error](err); ok {
 		return &Problem{Code: CodeMalformed, Field: e.Field, Detail: e.Error()}, true
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return problem(belfry.CodeBusy, "the store did not answer in time: try again"), true
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return problem(belfry.CodeOutcomeUnknown, "it was cut off before the store answered: repeat it, with the same key if it had one"), true
 	}
 	return problem(CodeInternal, "the server could not do this; its log says why under the id of this request"), false
 }
 
 // fail answers with a problem, and logs what the caller is not shown.
 func (s *server) fail(c *call, err error) {
-	if c.r.Context().Err() != nil && errors.Is(err, context.Canceled) {
-		return // the caller has gone
-	}
 	p, shown := problemOf(err)
 	if !shown {
 		s.log.Error("a request failed", "request", c.w.id, "route", c.route.name(), "err", err)
