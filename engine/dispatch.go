@@ -59,7 +59,7 @@ func (e *Engine) dispatch(ctx context.Context) {
 			e.slots.give(t.Queue, t.Limit-len(claims[i].Items))
 			n := len(claims[i].Items)
 			p := &preparation{e: e, claim: claims[i], queue: t.Queue, lane: t.Lane, slots: map[string]int{e.slots.pool(t.Queue): n}, spare: n}
-			e.work.Go(func() { p.run(context.WithoutCancel(ctx)) })
+			e.work.Go(func() { p.run(ctx) })
 		}
 	}
 }

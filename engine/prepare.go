@@ -25,7 +25,8 @@ type preparation struct {
 	fresh []belfry.Verdict // of the recheck, by item
 }
 
-// run prepares, arms and starts the sends. Slots that no send took are given back.
+// run prepares, arms and starts the sends. Slots that no send took are given back. When ctx ends before it
+// arms, the claim is given back.
 func (p *preparation) run(ctx context.Context) {
 	defer p.giveBack()
 	defer func() {
@@ -36,11 +37,14 @@ func (p *preparation) run(ctx context.Context) {
 			p.e.abandon(p.claim)
 		}
 	}()
-	if err := p.prepare(ctx); err != nil {
+	switch err := p.prepare(ctx); {
+	case ctx.Err() != nil:
+		p.release(p.e.now())
+	case err != nil:
 		p.e.log.Warn("a claim is given back", "claim", p.claim.ID, "items", len(p.claim.Items), "err", err)
 		p.release(p.e.now().Add(time.Second))
 	}
-	p.arm(ctx)
+	p.arm(context.WithoutCancel(ctx))
 }
 
 func (p *preparation) giveBack() {
