@@ -38,9 +38,11 @@ const (
 	hasSchema  = `SELECT to_regclass('receiver_inbox') IS NOT NULL AND to_regclass('receiver_failure') IS NOT NULL AND to_regclass('receiver_aside') IS NOT NULL`
 )
 
-const claim = `INSERT INTO receiver_inbox AS i (source, id, seen_at, epoch, fingerprint) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (source, id) DO UPDATE SET seen_at = excluded.seen_at, epoch = excluded.epoch, fingerprint = excluded.fingerprint
-WHERE i.seen_at < $6`
+// Not DO UPDATE for ids that are too old: it would lock the row of every duplicate, and a lock is written to the disk.
+const claim = `INSERT INTO receiver_inbox (source, id, seen_at, epoch, fingerprint) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (source, id) DO NOTHING`
+
+const renew = `UPDATE receiver_inbox SET seen_at = $3, epoch = $4, fingerprint = $5 WHERE source = $1 AND id = $2 AND seen_at < $6`
 
 const known = `SELECT seen_at, epoch, fingerprint FROM receiver_inbox WHERE source = $1 AND id = $2`
 
@@ -146,13 +148,22 @@ func (s *Store) InTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
 }
 
 func (s *Store) Claim(ctx context.Context, tx pgx.Tx, e receiver.Entry, since time.Time) (receiver.Entry, bool, error) {
-	done, err := tx.Exec(ctx, claim, e.Source, e.ID, e.Seen, e.Epoch, e.Fingerprint, since)
-	if err != nil || done.RowsAffected() == 1 {
-		return receiver.Entry{}, err == nil, err
+	for {
+		done, err := tx.Exec(ctx, claim, e.Source, e.ID, e.Seen, e.Epoch, e.Fingerprint)
+		if err != nil || done.RowsAffected() == 1 {
+			return receiver.Entry{}, err == nil, err
+		}
+		earlier := receiver.Entry{Source: e.Source, ID: e.ID}
+		switch err := tx.QueryRow(ctx, known, e.Source, e.ID).Scan(&earlier.Seen, &earlier.Epoch, &earlier.Fingerprint); {
+		case errors.Is(err, pgx.ErrNoRows): // purged meanwhile
+			continue
+		case err != nil || !earlier.Seen.Before(since):
+			return earlier, false, err
+		}
+		if done, err = tx.Exec(ctx, renew, e.Source, e.ID, e.Seen, e.Epoch, e.Fingerprint, since); err != nil || done.RowsAffected() == 1 {
+			return receiver.Entry{}, err == nil, err
+		}
 	}
-	earlier := receiver.Entry{Source: e.Source, ID: e.ID}
-	err = tx.QueryRow(ctx, known, e.Source, e.ID).Scan(&earlier.Seen, &earlier.Epoch, &earlier.Fingerprint)
-	return earlier, false, err
 }
 
 func (s *Store) Fail(ctx context.Context, f receiver.Failure) (n int, err error) {

@@ -62,16 +62,32 @@ func (s *SQLStore) InTx(ctx context.Context, fn func(tx *sql.Tx) error) error {
 }
 
 func (s *SQLStore) Claim(ctx context.Context, tx *sql.Tx, e receiver.Entry, since time.Time) (receiver.Entry, bool, error) {
-	done, err := tx.ExecContext(ctx, claim, e.Source, e.ID, e.Seen, e.Epoch, e.Fingerprint, since)
+	for {
+		fresh, err := changed(tx.ExecContext(ctx, claim, e.Source, e.ID, e.Seen, e.Epoch, e.Fingerprint))
+		if err != nil || fresh {
+			return receiver.Entry{}, fresh, err
+		}
+		earlier := receiver.Entry{Source: e.Source, ID: e.ID}
+		switch err := tx.QueryRowContext(ctx, known, e.Source, e.ID).Scan(&earlier.Seen, &earlier.Epoch, &earlier.Fingerprint); {
+		case errors.Is(err, sql.ErrNoRows): // purged meanwhile
+			continue
+		case err != nil || !earlier.Seen.Before(since):
+			return earlier, false, err
+		}
+		fresh, err = changed(tx.ExecContext(ctx, renew, e.Source, e.ID, e.Seen, e.Epoch, e.Fingerprint, since))
+		if err != nil || fresh {
+			return receiver.Entry{}, fresh, err
+		}
+	}
+}
+
+// changed reports whether a statement did anything.
+func changed(done sql.Result, err error) (bool, error) {
 	if err != nil {
-		return receiver.Entry{}, false, err
+		return false, err
 	}
-	if n, err := done.RowsAffected(); err != nil || n == 1 {
-		return receiver.Entry{}, n == 1, err
-	}
-	earlier := receiver.Entry{Source: e.Source, ID: e.ID}
-	err = tx.QueryRowContext(ctx, known, e.Source, e.ID).Scan(&earlier.Seen, &earlier.Epoch, &earlier.Fingerprint)
-	return earlier, false, err
+	n, err := done.RowsAffected()
+	return n > 0, err
 }
 
 func (s *SQLStore) Fail(ctx context.Context, f receiver.Failure) (n int, err error) {
@@ -111,12 +127,8 @@ func (s *SQLStore) Forget(ctx context.Context, source, id string) (was bool, err
 				return err
 			}
 		}
-		done, err := tx.ExecContext(ctx, forgetAside, source, id)
-		if err != nil {
-			return err
-		}
-		n, err := done.RowsAffected()
-		was = n > 0
+		var err error
+		was, err = changed(tx.ExecContext(ctx, forgetAside, source, id))
 		return err
 	})
 	return was, err

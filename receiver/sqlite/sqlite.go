@@ -44,7 +44,7 @@ func Open(ctx context.Context, db *sql.DB) (*Store, error) {
 		return nil, fmt.Errorf("receiver/sqlite: %w", err)
 	}
 	if busy == 0 {
-		return nil, errors.New("receiver/sqlite: the connections have no busy_timeout; open the database with one of some seconds")
+		return nil, errors.New("receiver/sqlite: the connections have no busy_timeout; open the database with _pragma=busy_timeout(10000), or as your driver spells it")
 	}
 	if _, err := db.ExecContext(ctx, Schema); err != nil {
 		return nil, fmt.Errorf("receiver/sqlite: make the tables: %w", err)
@@ -84,18 +84,24 @@ WHERE i.seen_ms < ?6`
 const known = `SELECT seen_ms, epoch, fingerprint FROM receiver_inbox WHERE source = ?1 AND id = ?2`
 
 func (s *Store) Claim(ctx context.Context, tx *sql.Tx, e receiver.Entry, since time.Time) (receiver.Entry, bool, error) {
-	done, err := tx.ExecContext(ctx, claim, e.Source, e.ID, e.Seen.UnixMilli(), e.Epoch, e.Fingerprint, since.UnixMilli())
-	if err != nil {
-		return receiver.Entry{}, false, err
-	}
-	if n, err := done.RowsAffected(); err != nil || n == 1 {
-		return receiver.Entry{}, n == 1, err
+	fresh, err := changed(tx.ExecContext(ctx, claim, e.Source, e.ID, e.Seen.UnixMilli(), e.Epoch, e.Fingerprint, since.UnixMilli()))
+	if err != nil || fresh {
+		return receiver.Entry{}, fresh, err
 	}
 	earlier := receiver.Entry{Source: e.Source, ID: e.ID}
 	var seen int64
 	err = tx.QueryRowContext(ctx, known, e.Source, e.ID).Scan(&seen, &earlier.Epoch, &earlier.Fingerprint)
 	earlier.Seen = time.UnixMilli(seen)
 	return earlier, false, err
+}
+
+// changed reports whether a statement did anything.
+func changed(done sql.Result, err error) (bool, error) {
+	if err != nil {
+		return false, err
+	}
+	n, err := done.RowsAffected()
+	return n > 0, err
 }
 
 const fail = `INSERT INTO receiver_failure (source, id, at_ms, failures, reason) VALUES (?1, ?2, ?3, 1, ?4)
@@ -154,12 +160,8 @@ func (s *Store) Forget(ctx context.Context, source, id string) (was bool, err er
 				return err
 			}
 		}
-		done, err := tx.ExecContext(ctx, forgetAside, source, id)
-		if err != nil {
-			return err
-		}
-		n, err := done.RowsAffected()
-		was = n > 0
+		var err error
+		was, err = changed(tx.ExecContext(ctx, forgetAside, source, id))
 		return err
 	})
 	return was, err
