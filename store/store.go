@@ -257,7 +257,9 @@ type End struct {
 // Until puts an item back into a waiting room. Past its deadline the item is missed, for the reason.
 type Until struct {
 	At     time.Time
-	Reason belfry.Reason // paused: parked until then; check: put off by its recheck; "": given back
+	// Reason is paused: parked, for as long as a pause holds it by then (given back when none does); check:
+	// put off by its recheck; "": given back; another: kept waiting for it.
+	Reason belfry.Reason
 	Detail string
 }
 

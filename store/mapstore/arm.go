@@ -230,6 +230,12 @@ func (s *Store) carryOutWait(it item, w store.Until, claim belfry.ID, now time.T
 		return
 	}
 	r, _ := s.rows.get(it.Notification)
+	if w.Reason == belfry.ReasonPaused { // a pause that was lifted in between wakes nobody any more
+		w = store.Until{At: now}
+		if p := s.bearing(r.Notification).Paused(r.Notification, belfry.Delivery{}, nil, now); p != nil {
+			w = store.Until{At: p.Ends(r.Deadline), Reason: belfry.ReasonPaused}
+		}
+	}
 	if r.wait.Reason = w.Reason; w.Reason == belfry.ReasonCheck && !s.is(DeferralsAreNotCounted) {
 		r.wait.Deferrals++
 	}
