@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"belfry"
@@ -148,6 +149,7 @@ type Attempt struct {
 	Detail   string         `json:"detail,omitempty" doc:"More, for people."`
 	After    string         `json:"retry_after,omitempty" doc:"How long the provider asked us to wait."`
 	Lost     bool           `json:"lost,omitempty" doc:"Its worker was lost before it could note an answer."`
+	Epoch    string         `json:"epoch" doc:"The number that a webhook receiver saw as Webhook-Epoch on it."`
 }
 
 func (s *server) getNotification(c *call) (Notification, error) {
@@ -193,7 +195,7 @@ func tellDelivery(s store.Story, d store.DeliveryStory) Delivery {
 		if a.After > 0 {
 			after = belfry.Duration(a.After).String()
 		}
-		v.Attempts = append(v.Attempts, Attempt{i + 1, utc(a.ArmedAt), utc(a.Answered), a.Outcome, a.Status, a.Ref, a.Detail, after, a.Lost})
+		v.Attempts = append(v.Attempts, Attempt{i + 1, utc(a.ArmedAt), utc(a.Answered), a.Outcome, a.Status, a.Ref, a.Detail, after, a.Lost, strconv.FormatInt(int64(a.Claim), 10)})
 	}
 	return v
 }
