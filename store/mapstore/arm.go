@@ -230,7 +230,7 @@ func (s *Store) carryOutWait(it item, w store.Until, claim belfry.ID, now time.T
 		return
 	}
 	r, _ := s.rows.get(it.Notification)
-	if w.Reason == belfry.ReasonPaused { // a pause that was lifted in between wakes nobody any more
+	if w.Reason == belfry.ReasonPaused && !s.is(ALiftedPauseStillParks) { // a pause that was lifted in between wakes nobody any more
 		w = store.Until{At: now}
 		if p := s.bearing(r.Notification).Paused(r.Notification, belfry.Delivery{}, nil, now); p != nil {
 			w = store.Until{At: p.Ends(r.Deadline), Reason: belfry.ReasonPaused}

@@ -60,6 +60,7 @@ const (
 	PurgeForgetsTheKey            Fault = "PurgeForgetsTheKey"
 	ArmJudgesAnOldSnapshot        Fault = "ArmJudgesAnOldSnapshot"
 	ArmForgetsTheMedium           Fault = "ArmForgetsTheMedium"
+	ALiftedPauseStillParks        Fault = "ALiftedPauseStillParks"
 	ArmLeavesTheLease             Fault = "ArmLeavesTheLease"
 	PayloadIsNotFrozen            Fault = "PayloadIsNotFrozen"
 	DeferralsAreNotCounted        Fault = "DeferralsAreNotCounted"
@@ -84,7 +85,7 @@ var Faults = []Fault{
 	SuppressionLeavesTheWaiting, RetirementLeavesTheWaiting, TokenStaysWithItsOldOwner, EveryAddressMoves,
 	NewTokenHasNoSuccessor, TaintedIsHandedOn, ErasureLeavesTheData, LiftWakesNothing, SensitiveIsKept,
 	ReadsIgnoreTheProject, StatsForgetTheMissed, PurgeFreesTheFact, PurgeForgetsTheKey, ArmJudgesAnOldSnapshot,
-	ArmForgetsTheMedium, ArmLeavesTheLease, PayloadIsNotFrozen, DeferralsAreNotCounted, TargetsAreTriedAgain,
+	ArmForgetsTheMedium, ArmLeavesTheLease, ALiftedPauseStillParks, PayloadIsNotFrozen, DeferralsAreNotCounted, TargetsAreTriedAgain,
 	CancelledGoesOn, ErasedGoesOn, ErasureForgetsLateMarks, SummaryIsTheDeliverys, DeviceIsToldTwice,
 	KeyNeverExpires,
 }
