@@ -121,8 +121,17 @@ func examineSettings(c *config.Config) (out []finding) {
 
 const (
 	lowSpace = 1 << 30
-	noSpace  = 64 << 20
+	noSpace  = 16 << 20
 )
+
+// freeSpace is how many bytes may still be written to a folder's disk.
+func freeSpace(dir string) (free uint64, known bool) {
+	var disk syscall.Statfs_t
+	if syscall.Statfs(dir, &disk) != nil {
+		return 0, false
+	}
+	return disk.Bavail * uint64(disk.Bsize), true
+}
 
 // examineFolder looks at the data folder without opening the store, which would bring it up to date.
 func examineFolder(c *config.Config) (out []finding) {
@@ -141,9 +150,7 @@ func examineFolder(c *config.Config) (out []finding) {
 	default:
 		out = append(out, ok("data", c.Data))
 	}
-	var disk syscall.Statfs_t
-	if syscall.Statfs(c.Data, &disk) == nil {
-		free := disk.Bavail * uint64(disk.Bsize)
+	if free, known := freeSpace(c.Data); known {
 		detail := fmt.Sprintf("%d MiB free", free>>20)
 		switch {
 		case free < noSpace:

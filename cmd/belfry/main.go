@@ -95,6 +95,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case !started: // cobra refused a command, an argument or a flag
 		fmt.Fprintf(stderr, "belfry: %v\nSee belfry --help.\n", err)
 		return exitUsage
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintln(stderr, "belfry: interrupted")
 	case err.Error() != "":
 		fmt.Fprintln(stderr, "belfry:", err)
 	}

@@ -126,7 +126,7 @@ func start(ts *testscript.TestScript, neg bool, args []string) {
 	p.cmd.Dir = ts.MkAbs(".")
 	p.cmd.Stdout = io.Discard
 	p.cmd.Env = []string{"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME"), "TMPDIR=" + ts.Getenv("TMPDIR")}
-	for _, name := range []string{"BELFRY_CONFIG", "BELFRY_HTTP__LISTEN", "BELFRY_METRICS__LISTEN", "NOTIFY_SOCKET"} {
+	for _, name := range []string{"BELFRY_CONFIG", "BELFRY_HTTP__LISTEN", "BELFRY_METRICS__LISTEN", "BELFRY_LIMITS__RATE"} {
 		if value := ts.Getenv(name); value != "" {
 			p.cmd.Env = append(p.cmd.Env, name+"="+value)
 		}

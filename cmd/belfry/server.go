@@ -194,7 +194,7 @@ func (s *server) run(ctx context.Context, ready func()) error {
 	case e := <-done:
 		err = errors.Join(err, e)
 	case <-time.After(s.conf.Engine.Drain): // the engine still uses the store, so it stays open until the process ends
-		return errors.Join(err, fmt.Errorf("not everything on the wire was answered within %v: the next start takes it over", s.conf.Engine.Drain))
+		return errors.Join(err, fmt.Errorf("the engine did not finish within %v: the next start takes over what it had in hand", s.conf.Engine.Drain))
 	}
 	shut, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
@@ -260,7 +260,12 @@ func (b backend) Ready(ctx context.Context) []string {
 	if b.s.stopping.Load() {
 		return []string{"server: it is stopping"}
 	}
-	return b.Engine.Ready(ctx)
+	reasons := b.Engine.Ready(ctx)
+	// The little that a probe writes may still fit where a notification does not.
+	if free, known := freeSpace(b.s.conf.Data); known && free < noSpace {
+		reasons = append(reasons, fmt.Sprintf("disk: %d MiB free: make room", free>>20))
+	}
+	return reasons
 }
 
 func createKey(ctx context.Context, st store.Store, project, name string, scopes []string) (string, store.AccessKey, error) {
