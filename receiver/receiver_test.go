@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -84,6 +85,34 @@ func TestSpanOfAnyList(t *testing.T) {
 	} {
 		if span, keep := c.sender.Span(), receiver.RetentionFor(c.sender); span != c.span || keep != c.retention {
 			t.Errorf("%s: span %v, retention %v; want %v, %v", name, span, keep, c.span, c.retention)
+		}
+	}
+}
+
+func TestRetentionsOfThePageAreRight(t *testing.T) {
+	page, err := os.ReadFile("../docs/receiving.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const day = 24 * time.Hour
+	for _, c := range []struct {
+		row             string
+		sender          receiver.Sender
+		span, retention time.Duration // not less, and at most an hour more
+	}{
+		{"| `StandardWebhooks()`, the default | 75 h 35 m, and jitter | 10 days 11 h |", receiver.StandardWebhooks(), 83 * time.Hour, 10*day + 11*time.Hour},
+		{"| `Belfry(24 * time.Hour)`: a category that expires after a day | 24 h | 8 days |", receiver.Belfry(day), day, 8 * day},
+		{"| `Backoff(30*time.Second, 2, 30*time.Minute, 8)` | 1 h 13 m | 7 days 1 h |", receiver.Backoff(30*time.Second, 2, 30*time.Minute, 8), time.Hour + 13*time.Minute, 7*day + time.Hour},
+		{"| `Sender{Ends: 4 * 24 * time.Hour}`: a queue that keeps messages four days | 4 days | 11 days |", receiver.Sender{Ends: 4 * day}, 4 * day, 11 * day},
+	} {
+		if !strings.Contains(string(page), c.row) {
+			t.Errorf("the page does not hold %s", c.row)
+		}
+		if got := c.sender.Span(); got < c.span || got > c.span+time.Hour {
+			t.Errorf("%s: span %v", c.row, got)
+		}
+		if got := receiver.RetentionFor(c.sender); got < c.retention || got > c.retention+time.Hour {
+			t.Errorf("%s: retention %v", c.row, got)
 		}
 	}
 }
