@@ -2,7 +2,6 @@ package memory_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -136,8 +135,6 @@ func TestPurgeForgetsWhatIsOldAndNothingElse(t *testing.T) {
 	}
 }
 
-var ids = flag.Int("ids", 200_000, "how many ids are remembered for the figures")
-
 // fill remembers ids spread over the whole retention.
 func fill(t testing.TB, n int) (*receiver.Receiver[*memory.Tx], func(int) string, float64) {
 	t.Helper()
@@ -181,14 +178,15 @@ func TestAnIDTakesAtMost64Bytes(t *testing.T) {
 }
 
 func BenchmarkLookup(b *testing.B) {
-	r, id, perID := fill(b, *ids)
+	ids := receivertest.IDs()
+	r, id, perID := fill(b, ids)
 	i := 0
 	for b.Loop() {
-		i = (i + 7919) % *ids
+		i = (i + 7919) % ids
 		if res, err := r.Handle(context.Background(), receiver.Message{ID: id(i), Body: []byte("{}")}, nil); err != nil || res != receiver.Duplicate {
 			b.Fatal(res, err)
 		}
 	}
 	b.ReportMetric(perID, "bytes/id")
-	b.ReportMetric(float64(*ids), "ids")
+	b.ReportMetric(float64(ids), "ids")
 }

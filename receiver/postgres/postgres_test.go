@@ -69,6 +69,14 @@ func openPgx(ctx context.Context, address string) (*receivertest.Fixture[pgx.Tx]
 			_, err = pgx.ForEachRow(rows, []any{&id, &n}, func() error { all[id] = n; return nil })
 			return all, err
 		},
+		Fill: func(ctx context.Context, n int) error {
+			_, err := pool.Exec(ctx, `INSERT INTO receiver_inbox (source, id, seen_at, epoch, fingerprint)
+SELECT 'default', 'msg_' || lpad(n::text, 12, '0'), now(), 0, sha256(n::text::bytea) FROM generate_series(0, $1 - 1) n`, n)
+			if err == nil {
+				_, err = pool.Exec(ctx, "VACUUM ANALYZE receiver_inbox")
+			}
+			return err
+		},
 		Close: pool.Close,
 	}, nil
 }
@@ -122,6 +130,7 @@ func TestStore(t *testing.T)    { receivertest.Run(t, byPgx) }
 func TestSQLStore(t *testing.T) { receivertest.Run(t, bySQL) }
 
 func BenchmarkOnce(b *testing.B)    { receivertest.Bench(b, byPgx) }
+func BenchmarkLookup(b *testing.B)  { receivertest.Lookup(b, byPgx) }
 func BenchmarkOnceSQL(b *testing.B) { receivertest.Bench(b, bySQL) }
 
 func TestTablesCanBeMadeByManyAtOnce(t *testing.T) {

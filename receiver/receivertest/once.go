@@ -324,6 +324,15 @@ func poison[T any](b *bench[T]) {
 	}
 	b.handle(r, m, receiver.Applied)
 	b.booked(map[string]int{"a": 1})
+
+	// What was set aside long ago starts to count anew.
+	for range 10 {
+		_, _ = r.Handle(b.ctx, message("b"), fail)
+	}
+	b.advance(r.Retention() + time.Millisecond)
+	if got, err := r.Handle(b.ctx, message("b"), fail); !errors.Is(err, errEffect) {
+		b.Errorf("%q, %v", got, err)
+	}
 }
 
 func notItsFault[T any](b *bench[T]) {

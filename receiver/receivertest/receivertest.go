@@ -5,7 +5,8 @@
 //
 //	func TestMain(m *testing.M)     { os.Exit(receivertest.Main(m, setup)) }
 //	func TestStore(t *testing.T)    { receivertest.Run(t, setup) }
-//	func BenchmarkOnce(b *testing.B) { receivertest.Bench(b, setup) }
+//	func BenchmarkOnce(b *testing.B)   { receivertest.Bench(b, setup) }
+//	func BenchmarkLookup(b *testing.B) { receivertest.Lookup(b, setup) }
 package receivertest
 
 import (
@@ -37,7 +38,9 @@ type Fixture[T any] struct {
 	Book func(ctx context.Context, tx T, id string) error
 	// Booked returns how often each id was booked.
 	Booked func(ctx context.Context) (map[string]int, error)
-	Close  func()
+	// Fill remembers, as quickly as it can, the ids [ID] of 0 to n-1 as seen now. Only [Lookup] needs it.
+	Fill  func(ctx context.Context, n int) error
+	Close func()
 }
 
 // Run shows that the stores of the setup keep the contract.

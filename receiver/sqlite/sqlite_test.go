@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	_ "modernc.org/sqlite"
 
@@ -59,6 +60,12 @@ func open(ctx context.Context, address string) (*receivertest.Fixture[*sql.Tx], 
 			}
 			return all, rows.Err()
 		},
+		Fill: func(ctx context.Context, n int) error {
+			_, err := db.ExecContext(ctx, `WITH RECURSIVE i(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM i WHERE n + 1 < ?)
+INSERT INTO receiver_inbox (source, id, seen_ms, epoch, fingerprint) SELECT 'default', printf('msg_%012d', n), ?, 0, randomblob(32) FROM i`,
+				n, time.Now().UnixMilli())
+			return err
+		},
 		Close: func() { db.Close() },
 	}, nil
 }
@@ -67,7 +74,8 @@ func TestMain(m *testing.M) { os.Exit(receivertest.Main(m, setup)) }
 
 func TestStore(t *testing.T) { receivertest.Run(t, setup) }
 
-func BenchmarkOnce(b *testing.B) { receivertest.Bench(b, setup) }
+func BenchmarkOnce(b *testing.B)   { receivertest.Bench(b, setup) }
+func BenchmarkLookup(b *testing.B) { receivertest.Lookup(b, setup) }
 
 func TestConnectionsThatDoNotWaitAreRefused(t *testing.T) {
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "test.db")+"?_pragma=busy_timeout(0)")
