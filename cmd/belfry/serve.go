@@ -12,11 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"belfry"
 	"belfry/config"
 )
 
 func serveCommand(g *globals) *cobra.Command {
-	var listen string
+	var listen, paused string
 	var dev bool
 	c := &cobra.Command{
 		Use:   "serve",
@@ -40,11 +41,12 @@ finished. A second signal stops it at once; the next start takes over what was o
 			if err != nil {
 				return err
 			}
-			return serve(c.Context(), conf, c.ErrOrStderr())
+			return serve(c.Context(), conf, paused, c.ErrOrStderr())
 		},
 	}
 	c.Flags().StringVar(&listen, "listen", "", "address of the API (default 127.0.0.1:8025)")
 	c.Flags().BoolVar(&dev, "dev", false, "for development: no key from this machine, private addresses allowed")
+	c.Flags().StringVar(&paused, "paused", "", "hold everything from the start, for this reason, until belfry resume")
 	return c
 }
 
@@ -63,7 +65,8 @@ func (g *globals) load(set map[string]string) (*config.Config, error) {
 	return c, nil
 }
 
-func serve(ctx context.Context, conf *config.Config, stderr io.Writer) error {
+// serve runs a server until ctx ends. With a reason to pause, everything is held before anything is claimed.
+func serve(ctx context.Context, conf *config.Config, paused string, stderr io.Writer) error {
 	s, err := openServer(ctx, conf, logger(conf.Log, stderr))
 	if err != nil {
 		return err
@@ -75,6 +78,12 @@ func serve(ctx context.Context, conf *config.Config, stderr io.Writer) error {
 			return err
 		}
 	}
+	if paused != "" {
+		if _, err := s.engine.PutPause(ctx, belfry.Pause{Reason: paused}); err != nil {
+			s.close()
+			return err
+		}
+	}
 	go func() { // the first signal has ended ctx; the second ends the process
 		<-ctx.Done()
 		again := make(chan os.Signal, 1)
@@ -82,7 +91,7 @@ func serve(ctx context.Context, conf *config.Config, stderr io.Writer) error {
 		<-again
 		os.Exit(exitInterrupted)
 	}()
-	err = s.run(ctx, func() {
+	return s.run(ctx, func() {
 		switch {
 		case key != "":
 			fmt.Fprintf(stderr, "admin key, shown this once: %s\n", key)
@@ -92,7 +101,6 @@ func serve(ctx context.Context, conf *config.Config, stderr io.Writer) error {
 		fmt.Fprintf(stderr, "belfry %s listens on http://%s, data in %s\n", version(), s.listeners["api"].Addr(), conf.Data)
 		tellSystemd("READY=1")
 	})
-	return err
 }
 
 func logger(c config.Log, w io.Writer) *slog.Logger {
