@@ -256,7 +256,7 @@ type End struct {
 
 // Until puts an item back into a waiting room. Past its deadline the item is missed, for the reason.
 type Until struct {
-	At     time.Time
+	At time.Time
 	// Reason is paused: parked, for as long as a pause holds it by then (given back when none does); check:
 	// put off by its recheck; "": given back; another: kept waiting for it.
 	Reason belfry.Reason
