@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -112,8 +113,21 @@ func openChannels(c *config.Config, in surroundings) ([]channel.Channel, error) 
 	return out, nil
 }
 
-// examineDrivers looks at settings whose meaning only the drivers know.
+// examineDrivers looks at settings whose meaning only the drivers know. It makes the channels as a server would,
+// but with secrets that nobody keeps.
 func examineDrivers(c *config.Config) (out []finding) {
+	if _, there := stores[c.Store.Driver]; !there {
+		out = append(out, failed("store", "there is no store.driver "+c.Store.Driver, "want "+strings.Join(names(stores), ", ")))
+	}
+	_, err := openChannels(c, surroundings{secret: func(_ string, given belfry.Secret, fresh func() (belfry.Secret, error)) (belfry.Secret, error) {
+		if given != "" {
+			return given, nil
+		}
+		return fresh()
+	}})
+	if err != nil {
+		out = append(out, failed("channels", err.Error(), "mend the settings; the server does not start with these"))
+	}
 	if how, _ := c.Store.Sections["sqlite"].Lookup("synchronous"); c.Store.Driver == "sqlite" && how == "NORMAL" {
 		out = append(out, warned("synchronous", "a power cut may lose what was acknowledged last", "set store.sqlite.synchronous to FULL"))
 	}
@@ -123,11 +137,4 @@ func examineDrivers(c *config.Config) (out []finding) {
 	return out
 }
 
-func names[T any](m map[string]T) []string {
-	var out []string
-	for name := range m {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
-}
+func names[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }

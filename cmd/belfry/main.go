@@ -129,7 +129,7 @@ HTTP with --server. Start with: belfry serve --dev
 	flags.StringVar(&g.data, "data", "", "data folder (default belfry-data)")
 	root.AddCommand(
 		serveCommand(g), sendCommand(g), whyCommand(g), cancelCommand(g), pauseCommand(g), resumeCommand(g), keysCommand(g),
-		doctorCommand(g), configCommand(g), sandboxCommand(g), demoCommand(g), labCommand(g), versionCommand(g),
+		doctorCommand(g), configCommand(g), sandboxCommand(g), demoCommand(g), benchCommand(g), labCommand(g), versionCommand(g),
 	)
 	return root
 }
