@@ -151,6 +151,7 @@ func (k *killing) run(ctx context.Context) (h history, err error) {
 	if h.finals, err = k.finals(ctx, h); err != nil {
 		return h, err
 	}
+	k.client.http.CloseIdleConnections()
 	return h, c.stop()
 }
 
