@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -158,10 +159,22 @@ func (r *Receiver[T]) handle(ctx context.Context, m Message, effect func(ctx con
 	return res, true, err
 }
 
-// inTx runs fn again after a collision.
-func (r *Receiver[T]) inTx(ctx context.Context, fn func(tx T) error) (err error) {
-	for range 10 {
-		if err = r.store.InTx(ctx, fn); err == nil || ctx.Err() != nil || !r.store.Again(err) {
+const maxCollisions = 100
+
+func (r *Receiver[T]) inTx(ctx context.Context, fn func(tx T) error) error {
+	return r.again(ctx, func() error { return r.store.InTx(ctx, fn) })
+}
+
+// again does what collided with another transaction once more, after a moment that grows, so that many do not collide
+// for ever.
+func (r *Receiver[T]) again(ctx context.Context, do func() error) (err error) {
+	for n := range maxCollisions {
+		if err = do(); err == nil || !r.store.Again(err) {
+			return err
+		}
+		select {
+		case <-time.After(rand.N(time.Duration(n+1) * time.Millisecond)):
+		case <-ctx.Done():
 			return err
 		}
 	}
@@ -191,7 +204,11 @@ func (r *Receiver[T]) failed(ctx context.Context, m Message, cause error) (Resul
 	defer cancel()
 	now := r.o.Now()
 	reason := shorten(cause.Error())
-	n, err := r.store.Fail(ctx, Failure{Source: r.o.Source, ID: m.ID, Reason: reason, At: now})
+	var n int
+	err := r.again(ctx, func() (err error) {
+		n, err = r.store.Fail(ctx, Failure{Source: r.o.Source, ID: m.ID, Reason: reason, At: now})
+		return err
+	})
 	if err != nil {
 		log.ErrorContext(ctx, "receiver: effect failed, and that could not be counted", "err", cause, "count_err", err)
 		return "", cause
@@ -260,7 +277,11 @@ const purgeBatch = 1000
 func (r *Receiver[T]) Purge(ctx context.Context) (int, error) {
 	cut := r.o.Now().Add(-r.o.Retention)
 	for all := 0; ; {
-		n, err := r.store.Purge(ctx, r.o.Source, cut, purgeBatch)
+		var n int
+		err := r.again(ctx, func() (err error) {
+			n, err = r.store.Purge(ctx, r.o.Source, cut, purgeBatch)
+			return err
+		})
 		all += n
 		if err != nil {
 			return all, fmt.Errorf("receiver: purge: %w", err)

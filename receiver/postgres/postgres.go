@@ -63,8 +63,8 @@ const (
 	forgetAside = `DELETE FROM receiver_aside WHERE source = $1 AND id = $2`
 )
 
-// An entry that is being renewed is locked, and skipped; one that was renewed meanwhile does not match again.
-const purge = `DELETE FROM receiver_inbox WHERE seen_at < $2 AND ctid = ANY (ARRAY(
+// An entry that is being renewed is locked, and skipped.
+const purge = `DELETE FROM receiver_inbox WHERE ctid = ANY (ARRAY(
 SELECT ctid FROM receiver_inbox WHERE source = $1 AND seen_at < $2 LIMIT $3 FOR UPDATE SKIP LOCKED))`
 
 const purgeFailures = `DELETE FROM receiver_failure WHERE source = $1 AND at < $2`
@@ -205,15 +205,16 @@ func (s *Store) Forget(ctx context.Context, source, id string) (was bool, err er
 	return was, err
 }
 
-func (s *Store) Purge(ctx context.Context, source string, cut time.Time, limit int) (int, error) {
-	done, err := s.pool.Exec(ctx, purge, source, cut, limit)
-	if err != nil {
-		return 0, err
-	}
-	n := int(done.RowsAffected())
-	if n < limit {
-		_, err = s.pool.Exec(ctx, purgeFailures, source, cut)
-	}
+// Purge reads what is committed, whatever the database's default: what is stricter would collide with everything.
+func (s *Store) Purge(ctx context.Context, source string, cut time.Time, limit int) (n int, err error) {
+	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		done, err := tx.Exec(ctx, purge, source, cut, limit)
+		if n = int(done.RowsAffected()); err != nil || n == limit {
+			return err
+		}
+		_, err = tx.Exec(ctx, purgeFailures, source, cut)
+		return err
+	})
 	return n, err
 }
 

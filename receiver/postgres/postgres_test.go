@@ -126,6 +126,18 @@ type server struct{ m *testing.M }
 
 func (s server) Run() int { return pgtest.Main(s.m) }
 
+// Where transactions see one state of the database, twins collide instead of waiting, and run again.
+func TestStoreWithSerializableTransactions(t *testing.T) {
+	strict := byPgx
+	strict.Open = func(ctx context.Context, address string) (*receivertest.Fixture[pgx.Tx], error) {
+		return openPgx(ctx, address+"&default_transaction_isolation=serializable")
+	}
+	if testing.Short() {
+		t.Skip("the kill loops again")
+	}
+	receivertest.Run(t, strict)
+}
+
 func TestStore(t *testing.T)    { receivertest.Run(t, byPgx) }
 func TestSQLStore(t *testing.T) { receivertest.Run(t, bySQL) }
 

@@ -134,20 +134,27 @@ func (s *SQLStore) Forget(ctx context.Context, source, id string) (was bool, err
 	return was, err
 }
 
+// Purge reads what is committed, as that of [Store] does.
 func (s *SQLStore) Purge(ctx context.Context, source string, cut time.Time, limit int) (int, error) {
-	done, err := s.db.ExecContext(ctx, purge, source, cut, limit)
+	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return 0, err
 	}
-	deleted, err := done.RowsAffected()
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	done, err := tx.ExecContext(ctx, purge, source, cut, limit)
 	if err != nil {
 		return 0, err
 	}
-	if n := int(deleted); n == limit {
-		return n, nil
+	n, err := done.RowsAffected()
+	if err != nil {
+		return 0, err
 	}
-	_, err = s.db.ExecContext(ctx, purgeFailures, source, cut)
-	return int(deleted), err
+	if int(n) < limit {
+		if _, err := tx.ExecContext(ctx, purgeFailures, source, cut); err != nil {
+			return 0, err
+		}
+	}
+	return int(n), tx.Commit()
 }
 
 // Again is true for a serialization failure and a deadlock.

@@ -210,6 +210,37 @@ func takeOver[T any](b *bench[T]) {
 	}
 }
 
+// twoProcesses: two stores that share nothing but the database.
+func twoProcesses[T any](b *bench[T]) {
+	other, err := b.setup.Open(b.ctx, b.address)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(other.Close)
+	fixtures := []*Fixture[T]{b.Fixture, other}
+	const n = 10
+	var ready, all sync.WaitGroup
+	ready.Add(n)
+	for i := range n {
+		f := fixtures[i%2]
+		r, err := receiver.New(f.Store, receiver.Options{Now: b.now})
+		if err != nil {
+			b.Fatal(err)
+		}
+		all.Go(func() {
+			ready.Done()
+			if _, err := r.Handle(b.ctx, message("a"), func(ctx context.Context, tx T) error {
+				ready.Wait()
+				return f.Book(ctx, tx, "a")
+			}); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	b.booked(map[string]int{"a": 1})
+}
+
 func impatient[T any](b *bench[T]) {
 	r := b.receiver(receiver.Options{})
 	held, release := make(chan struct{}), make(chan struct{})

@@ -61,6 +61,7 @@ func Run[T any](t *testing.T, s Setup[T]) {
 		{"TwiceInOneTransactionIsOnce", false, twiceInOne[T]},
 		{"TwentyTwinsHaveOneEffect", false, twins[T]},
 		{"ATwinTakesOverWhenTheWinnerRollsBack", false, takeOver[T]},
+		{"TwinsOfTwoProcessesHaveOneEffect", true, twoProcesses[T]},
 		{"ATwinWaitsNoLongerThanItsContext", false, impatient[T]},
 		{"IDsAreRememberedForTheRetention", false, retention[T]},
 		{"ExpiredMessagesHaveNoEffect", false, expired[T]},
