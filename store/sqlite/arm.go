@@ -84,7 +84,7 @@ func (tx *txn) step(g *arming, i int, step store.Step, f belfry.Facts) error {
 		tx.detail(n.ID, 0, step.End.Detail, why, g.Now)
 		return tx.endPlan(n, step.End.State, why, g.Now)
 	case step.Wait != nil:
-		return tx.waitAgain(held, *step.Wait, g.Now)
+		return tx.waitAgain(held, stillPaused(*step.Wait, n, f, g.Now), g.Now)
 	}
 	return tx.plan(g, i, step, f, held)
 }
@@ -103,6 +103,19 @@ func (tx *txn) detail(id belfry.ID, n int, detail string, reason belfry.Reason, 
 		return
 	}
 	tx.event(id, store.Event{At: now, N: n, Kind: store.EventEnded, Reason: reason, Detail: detail})
+}
+
+// stillPaused looks at a pause once more: one that was lifted since the worker saw it wakes nobody any more.
+func stillPaused(u store.Until, n belfry.Notification, f belfry.Facts, now time.Time) store.Until {
+	if u.Reason != belfry.ReasonPaused {
+		return u
+	}
+	p := f.Paused(n, belfry.Delivery{}, nil, now)
+	if p == nil {
+		return store.Until{At: now}
+	}
+	u.At = p.Ends(n.Deadline)
+	return u
 }
 
 // waitAgain puts a notification back: parked by a pause, put off by its recheck, or just given back.
