@@ -43,9 +43,10 @@ type Store struct {
 	readers chan *txn
 	lock    *os.File
 
-	ops    chan *op
-	closed chan struct{}
-	done   sync.WaitGroup
+	ops     chan *op
+	closed  chan struct{}
+	stopped chan struct{} // the writer takes nothing more
+	done    sync.WaitGroup
 
 	tx     *txn                // of the writer goroutine
 	claims map[belfry.ID]*held // of the writer goroutine: what the table claim holds
@@ -80,7 +81,7 @@ func OpenFile(ctx context.Context, path string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, options: o, lock: lock, ops: make(chan *op, 1024), closed: make(chan struct{}), claims: map[belfry.ID]*held{}}
+	s := &Store{path: path, options: o, lock: lock, ops: make(chan *op, 1024), closed: make(chan struct{}), stopped: make(chan struct{}), claims: map[belfry.ID]*held{}}
 	s.facts.init()
 	if err := s.open(); err != nil {
 		s.release()

@@ -43,10 +43,21 @@ func (s *Store) doRows(ctx context.Context, sync durability, rows int, run func(
 		return ctx.Err()
 	case s.ops <- o:
 	}
-	return <-o.result
+	select {
+	case err := <-o.result:
+		return err
+	case <-s.stopped:
+	}
+	select { // it was either finished in time, or came too late to be seen
+	case err := <-o.result:
+		return err
+	default:
+		return errClosed
+	}
 }
 
 func (s *Store) writer() {
+	defer close(s.stopped)
 	group := make([]*op, 0, 256)
 	for {
 		select {
