@@ -38,9 +38,9 @@ type Store struct {
 	facts        *table[named, belfry.ID]   // who has told it
 	flights      *table[subject, belfry.ID] // who is in flight, in categories with a cooldown
 	counts       *table[counted, int]       // notifications that ended, see Stats
-	claims       *table[belfry.ID, claim]   //
-	places       *table[item, place]        // where everything stands that is open
-	rows         *table[belfry.ID, row]     // notifications
+	claims       *table[belfry.ID, claim]
+	places       *table[item, place]    // where everything stands that is open
+	rows         *table[belfry.ID, row] // notifications
 	deliveries   *table[belfry.DeliveryID, delivery]
 }
 
