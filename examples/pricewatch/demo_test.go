@@ -56,7 +56,9 @@ func TestTheDemoKeepsItsPromisesWhateverHappens(t *testing.T) {
 	if r.ProviderDuplicates != 0 || r.SentAfterOptOut != 0 || r.StillOpen != 0 {
 		t.Error("a promise was broken")
 	}
-	if r.Enqueued != r.ended() || r.Duplicates != r.Enqueued {
+	// Once in a while the second detector is so slow that the first one's notification has ended by then, and
+	// has reached nobody: then there are two.
+	if r.Enqueued != r.ended() || r.Duplicates == 0 || r.Duplicates > r.Enqueued {
 		t.Errorf("%d enqueued, %d ended, %d duplicates", r.Enqueued, r.ended(), r.Duplicates)
 	}
 	for _, why := range []belfry.Reason{"out_of_stock", belfry.ReasonConditionLost, belfry.ReasonOptedOut, belfry.ReasonCooldown, belfry.ReasonNoEndpoint} {

@@ -126,8 +126,13 @@ const seenDrop = `CREATE TABLE IF NOT EXISTS pricewatch_drop (
 
 // write keeps the drops that the table does not have yet.
 func write(ctx context.Context, tx *sql.Tx, drops []Drop) (fresh []Drop, err error) {
+	insert, err := tx.PrepareContext(ctx, `INSERT INTO pricewatch_drop (item, date, price) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`)
+	if err != nil {
+		return nil, err
+	}
+	defer insert.Close()
 	for _, d := range drops {
-		r, err := tx.ExecContext(ctx, `INSERT INTO pricewatch_drop (item, date, price) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`, d.Item, d.Date, float64(d.Price))
+		r, err := insert.ExecContext(ctx, d.Item, d.Date, float64(d.Price))
 		if err != nil {
 			return nil, err
 		}

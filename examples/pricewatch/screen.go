@@ -112,13 +112,13 @@ func (s *screen) table() []string {
 	t.mu.Unlock()
 	lines := []string{
 		fmt.Sprintf("%6.1f s  %s", time.Since(s.start).Seconds(), now),
-		fmt.Sprintf("  enqueued %6d   duplicates %d   tried again %d   waiting %d   on the wire %d", enqueued, duplicates, retries, stats.Waiting, stats.Sending),
+		fmt.Sprintf("  enqueued %6d   duplicates %d  tried again %d  waiting %d  on the wire %d", enqueued, duplicates, retries, stats.Waiting, stats.Sending),
 	}
 	slices.SortFunc(stats.Ended, func(a, b store.EndedCount) int {
 		return cmp.Or(cmp.Compare(order[a.State], order[b.State]), cmp.Compare(b.Count, a.Count), strings.Compare(string(a.Reason), string(b.Reason)))
 	})
 	for _, c := range stats.Ended {
-		lines = append(lines, fmt.Sprintf("  %-9s%6d   %s", c.State, c.Count, c.Reason))
+		lines = append(lines, strings.TrimRight(fmt.Sprintf("  %-9s%6d   %s", c.State, c.Count, c.Reason), " "))
 	}
 	if !s.live {
 		return lines
@@ -132,9 +132,9 @@ var order = map[belfry.State]int{belfry.Sent: 1, belfry.Dropped: 2, belfry.Faile
 func (s *screen) latest(n int) (lines []string) {
 	log := s.w.sandbox.Log()
 	for _, e := range log[max(0, len(log)-n):] {
-		var text struct{ Title, Body string }
+		var text struct{ Title string }
 		_ = json.Unmarshal(e.Body, &text) // the judge looks closer
-		lines = append(lines, fmt.Sprintf("  %s %-7s %-5s %s. %s", e.At.Format(time.TimeOnly), e.Channel, s.w.owner[e.To], text.Title, text.Body))
+		lines = append(lines, fmt.Sprintf("  %s  %-7s  %-5s  %s", e.At.Format(time.TimeOnly), e.Channel, s.w.owner[e.To], text.Title))
 	}
 	return lines
 }

@@ -83,7 +83,7 @@ func (s *Shop) Lookup(_ context.Context, item string) (Quote, error) {
 }
 
 // keep is how many ticks the detectors can look back.
-const keep = 4
+const keep = 2
 
 // Update takes in the prices of a new date.
 func (s *Shop) Update(t Tick, now time.Time) {

@@ -114,7 +114,7 @@ func (w *world) open(ctx context.Context, watches []Watch, interval time.Duratio
 		return err
 	}
 	w.app.settle = interval + interval/2
-	for _, c := range categories(20 * interval) {
+	for _, c := range categories(10 * interval) {
 		if err := w.engine.PutCategory(ctx, c); err != nil {
 			return err
 		}
