@@ -1,0 +1,64 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"belfry"
+)
+
+func (s *Store) PutPause(ctx context.Context, p belfry.Pause) error {
+	return s.do(ctx, durable, func(tx *txn) error {
+		if err := tx.takeProject(p.Project); err != nil {
+			return err
+		}
+		return tx.exec(`INSERT INTO pause (id, project, category, channel, app, reason, until, at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+			int64(p.ID), p.Project, p.Category, p.Channel, p.App, p.Reason, micros(p.Until), micros(p.At))
+	})
+}
+
+func (s *Store) LiftPause(ctx context.Context, now time.Time, project string, id belfry.ID) error {
+	return s.do(ctx, durable, func(tx *txn) error {
+		if err := tx.takeProject(project); err != nil {
+			return err
+		}
+		gone, err := tx.change(`DELETE FROM pause WHERE project = $1 AND id = $2`, project, int64(id))
+		if err != nil {
+			return err
+		}
+		if gone == 0 {
+			return orNotFound(nil, "pause")
+		}
+		if project == "" {
+			return tx.wake(now, belfry.ReasonPaused, `true`)
+		}
+		return tx.wake(now, belfry.ReasonPaused, `w.project = $3`, project)
+	})
+}
+
+func (s *Store) Pauses(ctx context.Context, project string) (out []belfry.Pause, err error) {
+	err = s.view(ctx, func(tx *txn) error {
+		out, err = tx.pauses(project)
+		return err
+	})
+	return out, err
+}
+
+func (tx *txn) pauses(project string) (out []belfry.Pause, err error) {
+	err = tx.peekEach(`SELECT id, project, category, channel, app, reason, until, at FROM pause WHERE project IN ($1, '') ORDER BY id`, func(scan func(...any) error) error {
+		var p belfry.Pause
+		var until, at int64
+		err := scan(&p.ID, &p.Project, &p.Category, &p.Channel, &p.App, &p.Reason, &until, &at)
+		p.Until, p.At = instant(until), instant(at)
+		out = append(out, p)
+		return err
+	}, project)
+	return out, err
+}
+
+// takeProject excludes all arms of a project.
+func (tx *txn) takeProject(project string) error {
+	l := locks{}
+	l.changeProject(project)
+	return tx.take(l)
+}
