@@ -148,7 +148,7 @@ func (tx *txn) land(n belfry.Notification, now time.Time) error {
 	if err != nil || landed == 0 {
 		return err
 	}
-	return tx.wake(now, `w.project = ?2 AND w.recipient = ?3 AND n.category = ?4 AND n.subject = ?5`, n.Project, n.Recipient, n.Category, n.Subject)
+	return tx.wake(now, `w.body ->> 'reason' = '`+string(belfry.ReasonHeldByCooldown)+`' AND w.project = ?2 AND w.recipient = ?3 AND n.category = ?4 AND n.subject = ?5`, n.Project, n.Recipient, n.Category, n.Subject)
 }
 
 // wake moves what is parked back to where it came from, to be judged again: due now, though not before its

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
@@ -29,17 +30,19 @@ func (tx *txn) enqueue(entries []store.Entry, atomic bool) ([]store.Enqueued, er
 	}
 	refused := false
 	facts := make([][]byte, len(entries))
-	seen := map[string]int{}
+	seen := map[person]bool{} // keys of this batch, by project
 	for i, e := range entries {
-		out[i], facts[i], err = tx.judge(e, zones)
-		if err != nil {
+		if out[i], facts[i], err = tx.judge(e, zones); err != nil {
 			return nil, err
 		}
-		if _, twice := seen[e.Notification.Project+"\x00"+e.Key.Text]; twice && e.Key.Text != "" {
-			out[i].Err = &belfry.Error{Code: belfry.CodeKeyDuplicate, Field: "key", Detail: "the batch has this key twice"}
+		if key := (person{e.Notification.Project, e.Key.Text}); e.Key.Text != "" {
+			if seen[key] {
+				out[i].Err = &belfry.Error{Code: belfry.CodeKeyDuplicate, Field: "key", Detail: "the batch has this key twice"}
+			}
+			seen[key] = true
 		}
-		if e.Key.Text != "" {
-			seen[e.Notification.Project+"\x00"+e.Key.Text] = i
+		if e.Inline != nil && out[i].Err == nil && !out[i].Replayed { // those after it may name its recipient
+			zones[person{e.Notification.Project, e.Notification.Recipient}] = out[i].Zone
 		}
 		refused = refused || out[i].Err != nil
 	}
@@ -50,7 +53,7 @@ func (tx *txn) enqueue(entries []store.Entry, atomic bool) ([]store.Enqueued, er
 		if out[i].Err != nil || out[i].Replayed {
 			continue
 		}
-		if out[i], err = tx.insert(e, zones[person{e.Notification.Project, e.Notification.Recipient}], facts[i]); err != nil {
+		if out[i], err = tx.insert(e, out[i].Zone, facts[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -63,9 +66,12 @@ type person struct{ project, id string }
 func (tx *txn) zones(entries []store.Entry) (map[person]string, error) {
 	zones := make(map[person]string, len(entries))
 	byProject := map[string][]string{}
+	asked := make(map[person]bool, len(entries))
 	for _, e := range entries {
-		n := e.Notification
-		byProject[n.Project] = append(byProject[n.Project], n.Recipient)
+		if p := (person{e.Notification.Project, e.Notification.Recipient}); !asked[p] {
+			asked[p] = true
+			byProject[p.project] = append(byProject[p.project], p.id)
+		}
 	}
 	for project, ids := range byProject {
 		if len(ids) == 1 {
@@ -92,18 +98,8 @@ func (tx *txn) zones(entries []store.Entry) (map[person]string, error) {
 			return nil, err
 		}
 	}
-	for _, e := range entries {
-		if e.Inline != nil {
-			p := person{e.Notification.Project, e.Notification.Recipient}
-			if z := e.Inline.Recipient.Zone; z != "" || !has(zones, p) {
-				zones[p] = z
-			}
-		}
-	}
 	return zones, nil
 }
-
-func has[K comparable, V any](m map[K]V, k K) bool { _, ok := m[k]; return ok }
 
 // judge answers an entry whose key was used before, refuses one that cannot be taken, and names its fact.
 func (tx *txn) judge(e store.Entry, zones map[person]string) (out store.Enqueued, fact []byte, err error) {
@@ -127,6 +123,10 @@ func (tx *txn) judge(e store.Entry, zones map[person]string) (out store.Enqueued
 		}
 	}
 	zone, known := zones[person{n.Project, n.Recipient}]
+	if e.Inline != nil {
+		zone, known = cmp.Or(e.Inline.Recipient.Zone, zone), true
+	}
+	out.Zone = zone
 	if !known && len(n.To) == 0 {
 		out.Err = &belfry.Error{Code: belfry.CodeUnknownRecipient, Field: "recipient", Detail: "no such recipient: make it first, or give an object with its zone and addresses"}
 		return out, nil, nil

@@ -25,10 +25,7 @@ func (s *Store) LiftPause(ctx context.Context, now time.Time, project string, id
 		if gone == 0 {
 			return orNotFound(nil, "pause")
 		}
-		if project == "" {
-			return tx.wake(now, `?2 = ''`, "")
-		}
-		return tx.wake(now, `w.project = ?2`, project)
+		return tx.wake(now, `w.body ->> 'reason' = '`+string(belfry.ReasonPaused)+`' AND (?2 = '' OR w.project = ?2)`, project)
 	})
 }
 

@@ -100,6 +100,9 @@ func (tx *txn) deleteRecipient(now time.Time, project, id string) (out store.Wit
 		if err != nil {
 			return out, err
 		}
+		if err := tx.stopRoute(n); err != nil {
+			return out, err
+		}
 		for _, p := range pieces {
 			if err := tx.erasePiece(n, p, now, &out); err != nil {
 				return out, err
@@ -198,6 +201,16 @@ AND (?3 = '' OR category = ?3) AND (?4 = '' OR subject = ?4) ORDER BY category, 
 		}, project, recipient, category, subject)
 	})
 	return marks, err
+}
+
+// stopRoute lets no channel follow those that a route first has tried.
+func (tx *txn) stopRoute(n belfry.Notification) error {
+	f, err := tx.fanout(n.ID)
+	if err != nil || !f.Next {
+		return err
+	}
+	f.Next = false
+	return tx.setFanout(n.ID, f)
 }
 
 // erasePiece drops what waits for a recipient that is gone.

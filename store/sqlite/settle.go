@@ -60,12 +60,23 @@ func (tx *txn) settle(st store.Settlement) (out store.Settled, err error) {
 	if d.State == belfry.Sent && before.State != belfry.Sent && !erased {
 		tx.moveMark(st.Notification, d.SentAt(), st.MarkData)
 	}
-	if out.Summary = tx.summary; out.Summary == "" && before.State.Ended() {
+	out.Summary = tx.summary
+	if out.Summary == "" && before.State.Ended() {
 		if out.Summary, err = tx.summaryOf(id.Notification); err != nil {
 			return out, err
 		}
 	}
-	return out, tx.judgeEndpoint(st)
+	retired, err := tx.judgeEndpoint(st)
+	if err != nil || !retired || d.State.Ended() {
+		return out, err
+	}
+	// Its endpoint is gone, and it with it.
+	if place, _, err = tx.find(id, 0); err != nil {
+		return out, err
+	}
+	out.Delivery = place.d
+	out.Summary, err = tx.summaryOf(id.Notification)
+	return out, err
 }
 
 // summaryOf is how a notification ended; "" while it is open.
@@ -144,16 +155,16 @@ func (tx *txn) moveMark(n belfry.Notification, at time.Time, data json.RawMessag
 	tx.add(intoMark, n.Project, n.Recipient, n.Category, n.Subject, micros(at), text(data), n.ID)
 }
 
-// judgeEndpoint lets an answer count for or against its endpoint.
-func (tx *txn) judgeEndpoint(st store.Settlement) error {
+// judgeEndpoint lets an answer count for or against its endpoint, and says whether it retired it.
+func (tx *txn) judgeEndpoint(st store.Settlement) (retired bool, err error) {
 	id, n := st.Delivery.Endpoint, st.Notification
 	if id == 0 {
-		return nil
+		return false, nil
 	}
 	switch st.Answer.Outcome {
 	case belfry.OutcomeAccepted:
 		if st.Endpoint.Strikes > 0 {
-			return tx.exec(`UPDATE endpoint SET strikes = 0 WHERE id = ?`, id)
+			return false, tx.exec(`UPDATE endpoint SET strikes = 0 WHERE id = ?`, id)
 		}
 	case belfry.OutcomeGone:
 		var armedAt time.Time
@@ -163,14 +174,14 @@ func (tx *txn) judgeEndpoint(st store.Settlement) error {
 			}
 		}
 		// A registration after the try was armed speaks for a token that the answer did not know.
-		retired, err := tx.change(`UPDATE endpoint SET retired_at = ?, reason = ? WHERE id = ? AND retired_at = 0 AND registered_at <= ?`,
+		rows, err := tx.change(`UPDATE endpoint SET retired_at = ?, reason = ? WHERE id = ? AND retired_at = 0 AND registered_at <= ?`,
 			micros(st.Now), belfry.ReasonGone, id, micros(armedAt))
-		if err != nil || retired == 0 {
-			return err
+		if err != nil || rows == 0 {
+			return false, err
 		}
 		tx.intent = true
 		_, err = tx.withdraw(st.Now, n.Project, n.Recipient)
-		return err
+		return true, err
 	}
-	return nil
+	return false, nil
 }

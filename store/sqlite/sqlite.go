@@ -171,18 +171,22 @@ func (s *Store) Ping(ctx context.Context) error {
 func (s *Store) checkpoints() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	var seen time.Time // the log's last change that was dealt with: it keeps its size when it is used anew
 	for {
 		select {
 		case <-s.closed:
 			return
 		case <-tick.C:
-			mode := "PASSIVE"
-			if info, err := os.Stat(s.path + "-wal"); err == nil && info.Size() > maxLog {
-				mode = "TRUNCATE" // waits for the writer: the log must not eat the disk
-			} else if err != nil || info.Size() < minLog {
+			log, err := os.Stat(s.path + "-wal")
+			if err != nil || log.Size() < minLog || log.ModTime().Equal(seen) {
 				continue
 			}
+			mode := "PASSIVE"
+			if log.Size() > maxLog {
+				mode = "TRUNCATE" // waits for the writer: the log must not eat the disk
+			}
 			s.checkpoint(mode)
+			seen = log.ModTime()
 		}
 	}
 }

@@ -1,9 +1,11 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,6 +46,7 @@ func (tx *txn) story(project string, id belfry.ID) (st store.Story, err error) {
 	if err := tx.storyDeliveries(&st); err != nil {
 		return st, err
 	}
+	slices.SortFunc(st.Deliveries, func(a, b store.DeliveryStory) int { return cmp.Compare(a.Delivery.ID.N, b.Delivery.ID.N) })
 	for i, d := range st.Deliveries {
 		if d.Delivery.Target > 0 {
 			continue
