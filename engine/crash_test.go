@@ -27,7 +27,7 @@ import (
 func TestADrainAtAnyMomentSettlesWhatIsArmedAndLosesNothing(t *testing.T) {
 	points := 100
 	if testing.Short() {
-		points = 15
+		points = 12
 	}
 	virtual(t, func(t *testing.T) {
 		st := openStore(t, t.TempDir(), sqliteNormal)
@@ -196,7 +196,7 @@ func TestAfterACrashWhatWasArmedIsUnknownAtMostOnce(t *testing.T) {
 		c := &script{name: "webhook"}
 		w := newWorldOn(t, st, engine.Options{}, c)
 		defer w.stop()
-		pass(24 * time.Hour)
+		pass(time.Hour)
 		if w.is(ids[0], belfry.Unknown, belfry.ReasonWorkerLost); c.count() != 0 {
 			t.Errorf("sent %d", c.count())
 		}
@@ -259,7 +259,7 @@ func TestAnAnswerAfterTheTakeoverStillCounts(t *testing.T) {
 				if st := w.story(id); st.State != c.meant {
 					t.Errorf("after the takeover it is %s(%s)", st.State, st.Reason)
 				}
-				pass(5 * time.Hour)
+				pass(70 * time.Minute)
 				if st := w.story(id); st.State != c.state || s.count() != c.sends {
 					t.Errorf("it is %s(%s), sent %d times: %+v", st.State, st.Reason, s.count(), st.Deliveries)
 				}
@@ -414,7 +414,7 @@ func (f *failing) Settle(c ctx, s []store.Settlement) ([]store.Settled, error) {
 func TestAFailureOfAnyCallOfTheStoreIsSurvived(t *testing.T) {
 	calls := 30
 	if testing.Short() {
-		calls = 12
+		calls = 8
 	}
 	for _, after := range []bool{false, true} {
 		t.Run("after "+strconv.FormatBool(after), func(t *testing.T) {
@@ -430,7 +430,7 @@ func TestAFailureOfAnyCallOfTheStoreIsSurvived(t *testing.T) {
 						ids = append(ids, w.enqueue(belfry.Request{Recipient: "u1", Category: "news"}))
 						pass(time.Second)
 					}
-					pass(2 * time.Hour)
+					pass(70 * time.Minute)
 					accepted := map[belfry.DeliveryID]int{}
 					sent, _ := c.list()
 					for i, s := range sent {

@@ -71,6 +71,9 @@ func TestASlowProviderDelaysNoOtherChannel(t *testing.T) {
 // wait for them.
 func TestAFloodDelaysNeitherUrgentNorNormalNorAnotherProject(t *testing.T) {
 	n := 2000
+	if testing.Short() {
+		n = 400
+	}
 	virtual(t, func(t *testing.T) {
 		var mu sync.Mutex
 		late := map[string]time.Duration{}
@@ -135,7 +138,7 @@ func (w *world) lateness(project string, n int, sent <-chan time.Duration) []tim
 func TestUrgentBesideAFloodIsAboutAsPromptAsAlone(t *testing.T) {
 	n := 100_000
 	if testing.Short() {
-		n = 5000
+		n = 3000
 	}
 	for _, loud := range []string{"default", "another"} {
 		t.Run("flood in "+loud, func(t *testing.T) {
@@ -189,10 +192,10 @@ func TestNoMoreIsClaimedThanThereIsRoomFor(t *testing.T) {
 		}
 		w.inProject("default", "webhook")
 		w.category(belfry.Category{Name: "hooks", Channels: []string{"webhook"}})
-		w.flood("default", "hooks", 1000) // into the channel's queue
-		w.flood("default", "bulk", 1000)  // to be planned
+		w.flood("default", "hooks", 300) // into the channel's queue
+		w.flood("default", "bulk", 300)  // to be planned
 		pass(time.Minute)
-		if c.count() != 2000 {
+		if c.count() != 600 {
 			t.Fatalf("sent %d", c.count())
 		}
 		// 16 sends, and 4 batches of 8 that are being planned.
@@ -239,7 +242,7 @@ func TestEverySlotComesBackWhateverHappens(t *testing.T) {
 			return belfry.Send(nil), nil
 		}}}, c, &script{name: "email"})
 		w.category(belfry.Category{Name: "odd", Delivery: belfry.AtMostOnce, ExpiresIn: belfry.Duration(10 * time.Minute)})
-		for i := range 80 {
+		for i := range 40 {
 			id := "u" + strconv.Itoa(i)
 			w.recipient(id, "webhook", "email")
 			w.enqueue(belfry.Request{Recipient: id, Category: "odd", Subject: strconv.Itoa(i % 8)})
