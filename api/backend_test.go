@@ -84,26 +84,6 @@ type backend struct {
 	store store.Store
 }
 
-// Enqueue looks at the key of what the engine refuses: what it was used for before counts more.
-func (b backend) Enqueue(ctx context.Context, requests []store.Request, atomic bool) ([]store.Enqueued, error) {
-	answers, err := b.Engine.Enqueue(ctx, requests, atomic)
-	for i := range answers {
-		if answers[i].Err == nil || requests[i].Key == "" {
-			continue
-		}
-		n := belfry.Notification{Project: requests[i].Project, CreatedAt: time.Now()}
-		key := store.Key{Text: requests[i].Key, Fingerprint: requests[i].Fingerprint, Expires: time.Now()}
-		known, err := b.store.Enqueue(ctx, []store.Entry{{Notification: n, Key: key}}, true)
-		if err != nil {
-			return nil, err
-		}
-		if known[0].Replayed || belfry.CodeOf(known[0].Err) == belfry.CodeKeyReused {
-			answers[i] = known[0]
-		}
-	}
-	return answers, err
-}
-
 func (b backend) Projects(ctx context.Context) ([]string, error) { return b.store.Projects(ctx) }
 func (b backend) PutProject(ctx context.Context, name string) error {
 	return b.store.PutProject(ctx, time.Now(), name)

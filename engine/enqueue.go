@@ -15,33 +15,43 @@ import (
 // Enqueue takes notifications in. It returns when they are durable. The results are in the order of the
 // requests; one that was refused has its error in Err. With atomic, one refused request refuses all.
 func (e *Engine) Enqueue(ctx context.Context, requests []store.Request, atomic bool) ([]store.Enqueued, error) {
-	out := make([]store.Enqueued, len(requests))
-	entries := make([]store.Entry, 0, len(requests))
-	at := make([]int, 0, len(requests)) // of the entries, in out
-	refused := false
+	entries := make([]store.Entry, len(requests))
+	refused := make([]error, len(requests))
+	hopeless := 0 // refused, and without a key under which they may have been taken before
 	for i, r := range requests {
 		entry, err := e.Entry(ctx, r)
-		switch belfry.CodeOf(err) {
-		case "":
-			if err != nil {
-				return nil, err
-			}
-			entries, at = append(entries, entry), append(at, i)
-		default:
-			out[i].Err, refused = err, true
+		if err != nil && belfry.CodeOf(err) == "" {
+			return nil, err
 		}
+		if refused[i] = err; err != nil {
+			// It was taken once, perhaps, when its category was there or its deadline had not passed: the
+			// store knows the key, and refuses it otherwise.
+			entry = store.Entry{Notification: belfry.Notification{Project: r.Project, CreatedAt: e.now()}}
+			if r.Key != "" {
+				entry.Key = store.Key{Text: r.Key, Fingerprint: r.Fingerprint}
+			} else {
+				hopeless++
+			}
+		}
+		entries[i] = entry
 	}
-	if refused && atomic || len(entries) == 0 {
+	if hopeless > 0 && (atomic || hopeless == len(requests)) {
+		out := make([]store.Enqueued, len(requests))
+		for i, err := range refused {
+			out[i].Err = err
+		}
 		return out, nil
 	}
-	results, err := e.store.Enqueue(ctx, entries, atomic)
+	out, err := e.store.Enqueue(ctx, entries, atomic)
 	if err != nil {
 		e.health.storeFailed(err)
 		return nil, err
 	}
-	for j, r := range results {
-		out[at[j]] = r
-		if r.Err == nil && !r.Duplicate && !r.Replayed {
+	for i, r := range out {
+		switch {
+		case refused[i] != nil && !r.Replayed && belfry.CodeOf(r.Err) != belfry.CodeKeyReused:
+			out[i] = store.Enqueued{Err: refused[i]}
+		case r.Err == nil && !r.Duplicate && !r.Replayed:
 			e.hint(r.Due)
 		}
 	}

@@ -21,7 +21,7 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, f store.Filter, dryRu
 }
 
 func (tx *txn) cancel(now time.Time, f store.Filter, dryRun bool, limit int) (out store.Cancelled, err error) {
-	ids, more, err := tx.open(f, limit)
+	ids, more, err := tx.open(f, f.ID == 0, limit)
 	if err != nil {
 		return out, err
 	}
@@ -86,12 +86,12 @@ func (tx *txn) cancelPiece(n belfry.Notification, p piece, now time.Time) error 
 	return tx.move(n, place{d: *p.delivery, claim: p.claim}, d, now)
 }
 
-// open lists up to limit notifications that match and have not ended.
-func (tx *txn) open(f store.Filter, limit int) (ids []belfry.ID, more bool, err error) {
+// open lists up to limit notifications that match and have not ended; with once, not those that are on the
+// wire and were asked to stop before: a cancel in steps has to come to its end.
+func (tx *txn) open(f store.Filter, once bool, limit int) (ids []belfry.ID, more bool, err error) {
 	for _, h := range tx.s.claims {
 		for _, it := range h.items {
-			// By filter, what is on the wire is met once: a cancel in steps has to come to its end.
-			asked := f.ID == 0 && it.Delivery != nil && it.Delivery.Armed && it.Delivery.Cancel
+			asked := once && it.Delivery != nil && it.Delivery.Armed && it.Delivery.Cancel
 			if !asked && matches(f, it.Notification) && !slices.Contains(ids, it.Notification.ID) {
 				ids = append(ids, it.Notification.ID)
 			}
@@ -176,8 +176,7 @@ func (tx *txn) remove(n belfry.Notification, p piece) error {
 	if p.claim == 0 {
 		return tx.exec(`DELETE FROM waiting WHERE id = ? AND n = 0`, n.ID)
 	}
-	h := tx.s.claims[p.claim]
-	tx.setClaim(p.claim, h.without(h.find(n.ID, 0)))
+	tx.leave(p.claim, n.ID, 0)
 	return nil
 }
 

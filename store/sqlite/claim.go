@@ -9,8 +9,8 @@ import (
 	"belfry/store"
 )
 
-// held is a claim as the table has it: exactly the items its worker holds. It is never changed, only
-// replaced, so that a transaction can be undone.
+// held is a claim as the table has it: exactly the items its worker holds. One that an earlier transaction
+// left is never changed, only replaced by a copy, so that this one can be undone: see own.
 type held struct {
 	owner belfry.ID
 	lease time.Time
@@ -18,6 +18,7 @@ type held struct {
 	dead  bool // its process is gone: it is lost, whatever its lease says
 	armed bool // it went through Arm: when its last item leaves, it is done with
 	items []*heldItem
+	near  int // where find looks first: items come and go in their order
 }
 
 type heldItem struct {
@@ -46,20 +47,28 @@ func (h *held) add(item store.Item, home string) {
 	h.items = append(h.items, newHeldItem(item, home))
 }
 
-func (h *held) json() string {
-	b := []byte{'['}
+func (h *held) appendJSON(b []byte) []byte {
+	b = append(b, '[')
 	for i, it := range h.items {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = append(b, it.raw...)
 	}
-	return string(append(b, ']'))
+	return append(b, ']')
 }
 
 // find is the index of an item, n = 0 for a notification to be planned; -1 when it is not held.
 func (h *held) find(id belfry.ID, n int) int {
-	return slices.IndexFunc(h.items, func(it *heldItem) bool { return it.is(id, n) })
+	near := min(h.near, len(h.items))
+	i := slices.IndexFunc(h.items[near:], func(it *heldItem) bool { return it.is(id, n) })
+	if i >= 0 {
+		h.near = near + i
+		return h.near
+	}
+	i = slices.IndexFunc(h.items[:near], func(it *heldItem) bool { return it.is(id, n) })
+	h.near = max(i, 0)
+	return i
 }
 
 func (it *heldItem) is(id belfry.ID, n int) bool {
@@ -78,11 +87,23 @@ func (h *held) copy() *held {
 	return &c
 }
 
-// without is the claim less one item.
-func (h *held) without(i int) *held {
-	c := h.copy()
-	c.items = slices.Delete(c.items, i, i+1)
-	return c
+// own is the claim as this transaction may change it.
+func (tx *txn) own(id belfry.ID) *held {
+	h := tx.s.claims[id]
+	if before, touched := tx.was[id]; touched && before != h {
+		return h
+	}
+	h = h.copy()
+	tx.setClaim(id, h)
+	return h
+}
+
+// leave takes an item out of its claim.
+func (tx *txn) leave(claim, id belfry.ID, n int) {
+	h := tx.own(claim)
+	i := h.find(id, n)
+	h.items = slices.Delete(h.items, i, i+1)
+	tx.setClaim(claim, h)
 }
 
 // setClaim replaces a claim; nil, or armed and without items, it is gone. One that lost its items before it
@@ -109,13 +130,19 @@ func (tx *txn) flushClaims() error {
 			err = tx.exec(`DELETE FROM claim WHERE id = ?`, id)
 		default:
 			err = tx.exec(`INSERT INTO claim (id, owner, lease_until, alone, items) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, items = excluded.items`, id, h.owner, micros(h.lease), h.alone, h.json())
+ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, items = excluded.items`, id, h.owner, micros(h.lease), h.alone, tx.encode(h))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// encode is the column items of a claim, until the next call.
+func (tx *txn) encode(h *held) utf8 {
+	tx.buffer = h.appendJSON(tx.buffer[:0])
+	return tx.buffer
 }
 
 // loadClaims reads what an earlier process left claimed.
@@ -155,6 +182,9 @@ func (tx *txn) loadClaims() error {
 				continue
 			}
 			r.h.add(item, it.Home)
+			if r.h.items[len(r.h.items)-1].erased, err = tx.erased(it.ID); err != nil {
+				return err
+			}
 		}
 		tx.s.claims[r.id] = r.h
 	}

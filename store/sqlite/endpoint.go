@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"belfry"
@@ -62,6 +63,8 @@ func (tx *txn) register(now time.Time, project string, id belfry.ID, r belfry.Re
 		tx.intent = true
 	}
 	if len(same) > 0 {
+		was := same[0]
+		tx.intent = tx.intent || r.App != was.App || r.Device != "" && r.Device != was.Device || len(r.Keys) > 0 && !maps.Equal(r.Keys, was.Keys)
 		err = tx.exec(`UPDATE endpoint SET app = ?, device = iif(?2 = '', device, ?2), keys = coalesce(?3, keys), registered_at = ?4, last_seen = ?4, strikes = 0 WHERE id = ?5`,
 			r.App, r.Device, keys, micros(now), id)
 	} else {
@@ -85,6 +88,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, '')`, id, project, r.Recipient
 		if !gone[e.ID] {
 			continue
 		}
+		delete(gone, e.ID) // it may leave on two grounds
 		w, err := tx.handOn(now, e, out.Endpoint)
 		if err != nil {
 			return out, err
@@ -174,7 +178,7 @@ type waitingFor struct {
 
 // waitingFor lists the open deliveries to an endpoint.
 func (tx *txn) waitingFor(e belfry.Endpoint) (out []waitingFor, err error) {
-	ids, _, err := tx.open(store.Filter{Project: e.Project, Recipient: e.Recipient}, 1<<30)
+	ids, _, err := tx.open(store.Filter{Project: e.Project, Recipient: e.Recipient}, false, 1<<30)
 	if err != nil {
 		return nil, err
 	}
@@ -262,6 +266,9 @@ SELECT n.recipient FROM waiting w JOIN notification n ON n.id = w.id WHERE w.pro
 		}
 		for _, h := range s.claims {
 			for _, it := range h.items {
+				if it.Delivery == nil { // judged when it is planned
+					continue
+				}
 				for _, t := range it.Notification.To {
 					if t.Address == sup.Address {
 						people[it.Notification.Recipient] = true

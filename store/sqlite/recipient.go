@@ -87,7 +87,7 @@ func (tx *txn) deleteRecipient(now time.Time, project, id string) (out store.Wit
 			return out, err
 		}
 	}
-	ids, _, err := tx.open(store.Filter{Project: project, Recipient: id}, 1<<30)
+	ids, _, err := tx.open(store.Filter{Project: project, Recipient: id}, false, 1<<30)
 	if err != nil {
 		return out, err
 	}
@@ -114,7 +114,7 @@ func (tx *txn) deleteRecipient(now time.Time, project, id string) (out store.Wit
 	if err != nil {
 		return out, err
 	}
-	return out, tx.exec(`UPDATE notification SET data = NULL, options = json_remove(options, '$.to') WHERE project = ? AND recipient = ?`, project, id)
+	return out, tx.exec(`UPDATE notification SET erased = 1, data = NULL, options = json_remove(options, '$.to') WHERE project = ? AND recipient = ?`, project, id)
 }
 
 func (s *Store) Preferences(ctx context.Context, project, recipient string) (p belfry.Preferences, err error) {

@@ -51,11 +51,9 @@ func (tx *txn) settle(st store.Settlement) (out store.Settled, err error) {
 		return out, err
 	}
 	if out.Late && !erased {
-		_, ok, err := tx.recipient(st.Notification.Project, st.Notification.Recipient)
-		if err != nil {
+		if erased, err = tx.erased(id.Notification); err != nil {
 			return out, err
 		}
-		erased = !ok
 	}
 	if d.State == belfry.Sent && before.State != belfry.Sent && !erased {
 		tx.moveMark(st.Notification, d.SentAt(), st.MarkData)
@@ -67,16 +65,22 @@ func (tx *txn) settle(st store.Settlement) (out store.Settled, err error) {
 		}
 	}
 	retired, err := tx.judgeEndpoint(st)
-	if err != nil || !retired || d.State.Ended() {
+	if err != nil || !retired {
 		return out, err
 	}
-	// Its endpoint is gone, and it with it.
+	// What else waited for the endpoint is gone with it: this delivery, or its siblings.
 	if place, _, err = tx.find(id, 0); err != nil {
 		return out, err
 	}
 	out.Delivery = place.d
 	out.Summary, err = tx.summaryOf(id.Notification)
 	return out, err
+}
+
+// erased says that the recipient of a notification was deleted: no answer brings anything of it back.
+func (tx *txn) erased(id belfry.ID) (erased bool, err error) {
+	_, err = tx.one(`SELECT erased FROM notification WHERE id = ?`, []any{id}, &erased)
+	return erased, err
 }
 
 // summaryOf is how a notification ended; "" while it is open.
@@ -125,17 +129,15 @@ func (s *Store) holding(id belfry.ID, n int) (claim belfry.ID, index int) {
 func (tx *txn) move(n belfry.Notification, from place, d belfry.Delivery, now time.Time) error {
 	switch {
 	case from.claim != 0 && d.State == belfry.Sending: // stays where it is, changed
-		h := tx.s.claims[from.claim]
+		h := tx.own(from.claim)
 		i := h.find(d.ID.Notification, d.ID.N)
-		item, home := h.items[i].Item, h.items[i].home
-		item.Delivery = &d
-		c := h.without(i)
-		c.add(item, home)
-		tx.setClaim(from.claim, c)
+		changed := *h.items[i]
+		changed.Delivery = &d
+		changed.raw = appendItem(nil, &changed.Item, changed.home)
+		h.items[i] = &changed
 		return nil
 	case from.claim != 0:
-		h := tx.s.claims[from.claim]
-		tx.setClaim(from.claim, h.without(h.find(d.ID.Notification, d.ID.N)))
+		tx.leave(from.claim, d.ID.Notification, d.ID.N)
 	case !from.d.State.Ended():
 		if err := tx.exec(`DELETE FROM waiting WHERE id = ? AND n = ?`, d.ID.Notification, d.ID.N); err != nil {
 			return err
@@ -173,10 +175,14 @@ func (tx *txn) judgeEndpoint(st store.Settlement) (retired bool, err error) {
 				armedAt = a.ArmedAt
 			}
 		}
+		var registered int64
+		found, err := tx.one(`SELECT registered_at FROM endpoint WHERE id = ?`, []any{id}, &registered)
 		// A registration after the try was armed speaks for a token that the answer did not know.
-		rows, err := tx.change(`UPDATE endpoint SET retired_at = ?, reason = ? WHERE id = ? AND retired_at = 0 AND registered_at <= ?`,
-			micros(st.Now), belfry.ReasonGone, id, micros(armedAt))
-		if err != nil || rows == 0 {
+		if err != nil || !found || registered > micros(armedAt) {
+			return false, err
+		}
+		err = tx.exec(`UPDATE endpoint SET retired_at = ?, reason = ? WHERE id = ? AND retired_at = 0`, micros(st.Now), belfry.ReasonGone, id)
+		if err != nil {
 			return false, err
 		}
 		tx.intent = true

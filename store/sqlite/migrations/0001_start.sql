@@ -72,6 +72,7 @@ CREATE TABLE consent_log (
 	source    TEXT NOT NULL,
 	at        INTEGER NOT NULL
 ) STRICT;
+CREATE INDEX consent_log_by_recipient ON consent_log (project, recipient);
 
 CREATE TABLE endpoint (
 	id            INTEGER PRIMARY KEY,
@@ -91,6 +92,7 @@ CREATE TABLE endpoint (
 	reason        TEXT NOT NULL
 ) STRICT;
 CREATE INDEX endpoint_by_recipient ON endpoint (project, recipient);
+CREATE INDEX endpoint_by_address ON endpoint (project, address);
 CREATE UNIQUE INDEX endpoint_device ON endpoint (project, app, medium, device) WHERE retired_at = 0 AND device <> '';
 CREATE UNIQUE INDEX endpoint_token ON endpoint (project, channel, address) WHERE retired_at = 0 AND moves = 1;
 CREATE UNIQUE INDEX endpoint_address ON endpoint (project, recipient, channel, address) WHERE retired_at = 0;
@@ -129,7 +131,8 @@ CREATE TABLE notification (
 	lane       INTEGER NOT NULL, -- index into belfry.Lanes
 	sensitive  INTEGER NOT NULL,
 	options    TEXT, -- channels, targets, once
-	fact       BLOB  -- of its once
+	fact       BLOB, -- of its once
+	erased     INTEGER NOT NULL DEFAULT 0 -- its recipient was deleted: nothing more is remembered of it
 ) STRICT;
 CREATE INDEX notification_by_recipient ON notification (project, recipient, id);
 
@@ -140,12 +143,14 @@ CREATE TABLE once (
 	duplicates   INTEGER NOT NULL,
 	expires_at   INTEGER NOT NULL  -- 0: never
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX once_by_expiry ON once (expires_at) WHERE expires_at > 0;
 CREATE TABLE request (
 	key         BLOB PRIMARY KEY, -- SHA-256 of project and idempotency key, the first half
 	fingerprint BLOB NOT NULL,
 	answer      TEXT NOT NULL,
 	expires_at  INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX request_by_expiry ON request (expires_at);
 
 -- The waiting rooms: what is to be planned (n = 0) or tried (n > 0). A state is where a row stands.
 CREATE TABLE waiting (
@@ -203,6 +208,7 @@ CREATE TABLE ended (
 	at     INTEGER NOT NULL,
 	wiped  INTEGER NOT NULL -- its content is gone
 ) STRICT;
+CREATE INDEX ended_unwiped ON ended (at) WHERE wiped = 0;
 CREATE TABLE event (
 	id     INTEGER NOT NULL,
 	n      INTEGER NOT NULL,
