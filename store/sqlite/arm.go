@@ -31,7 +31,7 @@ type arming struct {
 	was   *held // as the claim was found
 	now   *held // what stays in it: the armed
 	armed []store.Armed
-	done  map[int]bool // items of was that a step dealt with
+	done  []bool // items of was that a step dealt with
 }
 
 func (tx *txn) arm(a store.Arm) (armed []store.Armed, gone bool, err error) {
@@ -43,7 +43,7 @@ func (tx *txn) arm(a store.Arm) (armed []store.Armed, gone bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	g := &arming{Arm: a, was: was, done: map[int]bool{}, now: &held{owner: was.owner, lease: a.Owner.Lease, alone: was.alone, armed: true}}
+	g := &arming{Arm: a, was: was, done: make([]bool, len(was.items)), now: &held{owner: was.owner, lease: a.Owner.Lease, alone: was.alone, armed: true, items: make([]*heldItem, 0, len(was.items))}}
 	for i, step := range a.Steps {
 		if err := tx.step(g, i, step, facts[i]); err != nil {
 			return nil, false, err
@@ -164,8 +164,8 @@ func (tx *txn) plan(g *arming, i int, step store.Step, f belfry.Facts, it *heldI
 			return err
 		}
 		fan.Stage, fan.Next = step.Stage, f.Category != nil && f.Category.Route == belfry.RouteFirst && len(n.To) == 0
-		for _, t := range step.Tries {
-			fan = fan.With(t.Delivery)
+		for _, t := range step.Tries { // all are open until each is put where it belongs
+			fan = fan.With(belfry.Delivery{ID: t.Delivery.ID, State: belfry.Pending})
 		}
 		if err := tx.setFanout(n.ID, fan); err != nil {
 			return err

@@ -118,6 +118,9 @@ func (d *database) prepare(query string) (statement, error) {
 	return &prepared{database: d, stmt: d.left()}, nil
 }
 
+// utf8 is an argument that is text. Only a [database] takes it.
+type utf8 []byte
+
 const static = 0 // SQLITE_STATIC: the bytes stay where they are
 
 // prepared is a statement of a [database].
@@ -188,6 +191,8 @@ func (p *prepared) bind(args []any) error {
 			size += len(a)
 		case []byte:
 			size += len(a)
+		case utf8:
+			size += len(a)
 		default:
 			v := reflect.ValueOf(a)
 			if v.Kind() != reflect.String {
@@ -216,6 +221,10 @@ func (p *prepared) bind(args []any) error {
 		case belfry.ID:
 			rc = sqlite3.Xsqlite3_bind_int64(p.tls, p.stmt, n, int64(a))
 		case string:
+			copy(libc.GoBytes(free, len(a)), a)
+			rc = sqlite3.Xsqlite3_bind_text(p.tls, p.stmt, n, free, int32(len(a)), static)
+			free += uintptr(len(a))
+		case utf8:
 			copy(libc.GoBytes(free, len(a)), a)
 			rc = sqlite3.Xsqlite3_bind_text(p.tls, p.stmt, n, free, int32(len(a)), static)
 			free += uintptr(len(a))

@@ -139,6 +139,7 @@ type txn struct {
 	stats   map[statKey]int
 	pending [tables][]any // rows to be added, see add
 	adding  bool
+	buffer  []byte
 	summary belfry.State // of the notification that ended last
 	flights int          // what is known of the table flight: 0 nothing, 1 it is empty, 2 it is not
 }
