@@ -191,6 +191,8 @@ type opened struct {
 	pieces []piece
 }
 
+const waitingOfItems = `SELECT w.id, w.n, w.reason, w.body FROM waiting w WHERE w.id = ANY ($1::bigint[]) FOR UPDATE`
+
 // pieces lists the open parts of notifications, and locks them.
 func (tx *txn) pieces(ids []belfry.ID) (map[belfry.ID]opened, error) {
 	out := make(map[belfry.ID]opened, len(ids))
@@ -210,7 +212,7 @@ func (tx *txn) pieces(ids []belfry.ID) (map[belfry.ID]opened, error) {
 			out[id] = o
 		}
 	}
-	err = tx.each(`SELECT w.id, w.n, w.reason, w.body FROM waiting w WHERE w.id = ANY ($1::bigint[]) FOR UPDATE`, func(scan func(...any) error) (err error) {
+	err = tx.each(waitingOfItems, func(scan func(...any) error) (err error) {
 		var id belfry.ID
 		var num int
 		var reason belfry.Reason
@@ -252,6 +254,9 @@ func (tx *txn) remove(n belfry.Notification, p piece) error {
 	return nil
 }
 
+const waitingOf = `SELECT w.body, w.reason, ` + notificationColumns + ` FROM waiting w JOIN notification n ON n.id = w.id
+WHERE w.project = $1 AND w.recipient = $2 AND w.recipient IS NOT NULL AND w.n > 0 FOR UPDATE OF w`
+
 // withdraw ends the deliveries of a recipient that something forbids now, and tells which of those that
 // are on the wire it would have ended. It needs the recipient's lock, exclusively.
 func (tx *txn) withdraw(now time.Time, project, recipient string) (out store.Withdrawn, err error) {
@@ -260,8 +265,7 @@ func (tx *txn) withdraw(now time.Time, project, recipient string) (out store.Wit
 		place place
 	}
 	var all []found
-	err = tx.each(`SELECT w.body, w.reason, `+notificationColumns+` FROM waiting w JOIN notification n ON n.id = w.id
-WHERE w.project = $1 AND w.recipient = $2 AND w.recipient IS NOT NULL AND w.n > 0 FOR UPDATE OF w`,
+	err = tx.each(waitingOf,
 		func(scan func(...any) error) error {
 			var f found
 			var b *string

@@ -37,6 +37,9 @@ import (
 type Options struct {
 	// Schema is where the tables are; default "belfry". It is made when it is not there.
 	Schema string
+	// Synchronous is on (default) or off, with which a crash of the server may undo what was acknowledged
+	// last, though nothing else. A stricter setting of the server's (remote_apply …) stays in force.
+	Synchronous string
 	// Group is the most rows that share a commit; default 2,048.
 	Group int
 	// Writers is how many transactions of a kind (enqueue, arm, settle) this process has open at a time;
@@ -80,6 +83,10 @@ func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 		return nil, errors.New("postgres: the address of the database is not understood: want postgres://user@host:5432/database")
 	}
 	o.Schema = cmp.Or(o.Schema, "belfry")
+	o.Synchronous = cmp.Or(o.Synchronous, "on")
+	if o.Synchronous != "on" && o.Synchronous != "off" {
+		return nil, fmt.Errorf("postgres: synchronous is %q: want on or off", o.Synchronous)
+	}
 	o.Group = cmp.Or(o.Group, 2048)
 	o.Writers = cmp.Or(o.Writers, 2)
 	o.Busy = cmp.Or(o.Busy, 5*time.Second)
@@ -133,8 +140,8 @@ func (s *Store) open(ctx context.Context) error {
 		lazy:     `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE` + local + `; SET LOCAL synchronous_commit TO off`,
 		snapshot: `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY` + local,
 	}
-	if synchronous == "off" {
-		s.begin[durable] += `; SET LOCAL synchronous_commit TO on`
+	if o := s.options.Synchronous; o == "off" || synchronous == "off" {
+		s.begin[durable] += `; SET LOCAL synchronous_commit TO ` + o
 	}
 	return s.migrate(ctx, time.Now())
 }
