@@ -160,10 +160,10 @@ func (s *Store) release() error {
 	return errors.Join(append(errs, s.lock.Close())...)
 }
 
-// Ping writes a row, so that a full disk or a locked file shows.
+// Ping writes a row, another each time, so that a full disk or a locked file shows.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.do(ctx, durable, func(tx *txn) error {
-		return tx.exec(`INSERT INTO secret (name, value) VALUES ('ping', ?1) ON CONFLICT (name) DO UPDATE SET value = ?1`, time.Now().UTC().Format(time.RFC3339))
+		return tx.exec(`INSERT INTO secret (name, value) VALUES ('ping', ?1) ON CONFLICT (name) DO UPDATE SET value = ?1`, time.Now().UTC().Format(time.RFC3339Nano))
 	})
 }
 

@@ -219,17 +219,18 @@ func (s *Store) Stats(ctx context.Context, project string) (st store.Stats, err 
 	return st, err
 }
 
-// Purge goes by id, since ids grow with time: it stops at the first that is too young.
+// Purge looks only at what was made before the times it is given, ids growing with time, and at what has
+// content left: the years in between are not read.
 func (s *Store) Purge(ctx context.Context, now time.Time, content, rows time.Time, limit int) (touched int, err error) {
 	err = s.do(ctx, durable, func(tx *txn) error {
 		touched = 0
 		var ids []belfry.ID
-		err := tx.each(`SELECT id FROM ended WHERE at < ? ORDER BY id LIMIT ?`, func(scan func(...any) error) error {
+		err := tx.each(`SELECT id FROM ended WHERE at < ?1 AND id < ?2 ORDER BY id LIMIT ?3`, func(scan func(...any) error) error {
 			var id belfry.ID
 			err := scan(&id)
 			ids = append(ids, id)
 			return err
-		}, micros(rows), limit)
+		}, micros(rows), belfry.MakeID(rows, 0, 0), limit)
 		if err != nil {
 			return err
 		}
@@ -246,7 +247,7 @@ func (s *Store) Purge(ctx context.Context, now time.Time, content, rows time.Tim
 		}
 		touched += len(ids)
 		ids = ids[:0]
-		err = tx.each(`SELECT id FROM ended WHERE wiped = 0 AND at < ? ORDER BY id LIMIT ?`, func(scan func(...any) error) error {
+		err = tx.each(`SELECT id FROM ended WHERE wiped = 0 AND at < ? ORDER BY at LIMIT ?`, func(scan func(...any) error) error {
 			var id belfry.ID
 			err := scan(&id)
 			ids = append(ids, id)
