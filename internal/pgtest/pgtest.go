@@ -11,6 +11,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"flag"
 	"fmt"
 	"net/url"
 	"os"
@@ -136,7 +137,7 @@ func start() (*server, error) {
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "max_connections=100")
+	cmd := exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "max_connections=100", "-c", "fsync="+fsync())
 	cmd.SysProcAttr, cmd.Dir, cmd.Stdout, cmd.Stderr = attr, dir, log, log
 	started := make(chan error)
 	go func() {
@@ -161,6 +162,14 @@ func start() (*server, error) {
 		return nil, fmt.Errorf("pgtest: PostgreSQL does not answer: %w: %s", err, text)
 	}
 	return s, nil
+}
+
+// fsync is off but for benchmarks: it changes what a commit costs, and what a power cut leaves, which no test makes.
+func fsync() string {
+	if f := flag.Lookup("test.bench"); f != nil && f.Value.String() != "" {
+		return "on"
+	}
+	return "off"
 }
 
 // ready waits until the server takes connections.
