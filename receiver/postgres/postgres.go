@@ -125,10 +125,12 @@ func Open(ctx context.Context, pool *pgxpool.Pool) (*Store, error) {
 }
 
 func (s *Store) InTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
-	tx, err := s.pool.Begin(ctx)
+	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return fmt.Errorf("receiver/postgres: begin: %w", err)
+		return fmt.Errorf("receiver/postgres: get a connection: %w", err)
 	}
+	defer conn.Release()
+	tx := &lazy{conn: conn}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
@@ -149,9 +151,8 @@ func (s *Store) InTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
 
 func (s *Store) Claim(ctx context.Context, tx pgx.Tx, e receiver.Entry, since time.Time) (receiver.Entry, bool, error) {
 	for {
-		done, err := tx.Exec(ctx, claim, e.Source, e.ID, e.Seen, e.Epoch, e.Fingerprint)
-		if err != nil || done.RowsAffected() == 1 {
-			return receiver.Entry{}, err == nil, err
+		if fresh, err := claimID(ctx, tx, e); err != nil || fresh {
+			return receiver.Entry{}, fresh, err
 		}
 		earlier := receiver.Entry{Source: e.Source, ID: e.ID}
 		switch err := tx.QueryRow(ctx, known, e.Source, e.ID).Scan(&earlier.Seen, &earlier.Epoch, &earlier.Fingerprint); {
@@ -160,7 +161,7 @@ func (s *Store) Claim(ctx context.Context, tx pgx.Tx, e receiver.Entry, since ti
 		case err != nil || !earlier.Seen.Before(since):
 			return earlier, false, err
 		}
-		if done, err = tx.Exec(ctx, renew, e.Source, e.ID, e.Seen, e.Epoch, e.Fingerprint, since); err != nil || done.RowsAffected() == 1 {
+		if done, err := tx.Exec(ctx, renew, e.Source, e.ID, e.Seen, e.Epoch, e.Fingerprint, since); err != nil || done.RowsAffected() == 1 {
 			return receiver.Entry{}, err == nil, err
 		}
 	}
