@@ -128,6 +128,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer stopSettling()
 	var loops sync.WaitGroup
 	loops.Go(func() { e.settler.run(settling) })
+	newest, err := e.store.Newest(ctx)
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("engine: ask for the newest id: %w", err)
+	}
+	e.ids.after(newest)
 	if err := e.repair(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("engine: take over what an earlier process left: %w", err)
 	}
@@ -193,6 +198,15 @@ type ids struct {
 	mu   sync.Mutex
 	last time.Time
 	seq  uint16
+}
+
+// after lets the ids go on after one that was given before.
+func (g *ids) after(id belfry.ID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if at := id.Time(); !at.Before(g.last) {
+		g.last, g.seq = at, belfry.MaxSeq // of whatever node: the next one is of the next millisecond
+	}
 }
 
 func (g *ids) next() belfry.ID {

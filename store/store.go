@@ -415,6 +415,9 @@ type Archive interface {
 	// Notifications lists those that match, the newest first, older than before (0: from the newest).
 	// It may return fewer than limit, even none, with a next to go on from; 0 when there are no more.
 	Notifications(ctx context.Context, f Filter, before belfry.ID, limit int) (list []Summary, next belfry.ID, err error)
+	// Newest is the highest id of a notification in any project, 0 when there is none: ids go on after it,
+	// though the clock went back between two runs.
+	Newest(ctx context.Context) (belfry.ID, error)
 	// Stats counts by state and reason, without counting rows.
 	Stats(ctx context.Context, project string) (Stats, error)
 	// Purge deletes up to limit notifications that ended before rows, wipes the content (data and

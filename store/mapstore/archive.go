@@ -88,6 +88,16 @@ func (s *Store) Notifications(ctx context.Context, f store.Filter, before belfry
 	return list, next, err
 }
 
+func (s *Store) Newest(ctx context.Context) (newest belfry.ID, err error) {
+	err = s.tx(ctx, func() error {
+		for id := range s.rows.rows {
+			newest = max(newest, id)
+		}
+		return nil
+	})
+	return newest, err
+}
+
 func (s *Store) Stats(ctx context.Context, project string) (out store.Stats, err error) {
 	mine := func(p string) bool { return project == "" || p == project }
 	err = s.tx(ctx, func() error {

@@ -188,6 +188,14 @@ func (tx *txn) openStates(f store.Filter, list *[]store.Summary) error {
 	return nil
 }
 
+func (s *Store) Newest(ctx context.Context) (id belfry.ID, err error) {
+	err = s.view(ctx, func(tx *txn) error {
+		_, err := tx.one(`SELECT coalesce(max(id), 0) FROM notification`, nil, &id)
+		return err
+	})
+	return id, err
+}
+
 func (s *Store) Stats(ctx context.Context, project string) (st store.Stats, err error) {
 	err = s.view(ctx, func(tx *txn) error {
 		st = store.Stats{}

@@ -44,6 +44,17 @@ var archives = cases{
 			w.is(d.ID.N == i+1, "delivery %d is told as the %d-th", d.ID.N, i+1)
 		}
 	}},
+	{"NewestIsTheHighestIdOfAnyProject", func(w *worker) {
+		id, err := w.Newest(w.ctx)
+		w.ok(err)
+		w.is(id == 0, "of an empty store it is %v", id)
+		older, newer := w.entry(), w.entry()
+		w.enqueue(newer)
+		w.enqueue(older)
+		id, err = w.Newest(w.ctx)
+		w.ok(err)
+		w.is(id == newer.Notification.ID, "it is %v, want %v", id, newer.Notification.ID)
+	}},
 	{"ListPages", func(w *worker) {
 		var all []belfry.ID
 		for n := range 7 {
