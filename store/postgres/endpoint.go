@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -39,7 +40,9 @@ func (tx *txn) leaving(project string, r belfry.Registration) (leaving []belfry.
 		return leaving, nil
 	}
 	old, err := tx.endpoints(`e.project = $1 AND e.channel = $2 AND e.address_key = $3 AND e.retired_at = 0 AND e.moves AND e.recipient <> $4`, project, r.Channel, half(r.Address.Reveal()), r.Recipient)
-	return append(leaving, old...), err
+	leaving = append(leaving, old...)
+	slices.SortFunc(leaving, func(a, b belfry.Endpoint) int { return cmp.Compare(a.ID, b.ID) })
+	return slices.CompactFunc(leaving, func(a, b belfry.Endpoint) bool { return a.ID == b.ID }), err
 }
 
 // takeRegistrations takes the locks for registrations: those of whom they are for, and of whom they take an
@@ -77,15 +80,15 @@ func (tx *txn) register(now time.Time, project string, id belfry.ID, r belfry.Re
 		out.Endpoint = same[0]
 		id = same[0].ID
 	}
-	gone := map[belfry.ID]bool{}
+	var replaced []belfry.Endpoint
 	for _, e := range leaving {
-		if e.ID == id || gone[e.ID] {
+		if e.ID == id {
 			continue
 		}
 		if !tx.locks.covers(project, e.Recipient) {
 			return out, errAgain // it was registered in between
 		}
-		gone[e.ID] = true
+		replaced = append(replaced, e)
 		out.Replaced = e.ID
 		if err := tx.exec(`UPDATE endpoint SET retired_at = $1, reason = $2 WHERE id = $3`, micros(now), belfry.ReasonEndpointReplaced, int64(e.ID)); err != nil {
 			return out, err
@@ -115,10 +118,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, 0, 0, '') ON CON
 	if tx.s == nil { // in a caller's transaction: what waits for a retired endpoint is dropped when it is armed
 		return out, nil
 	}
-	for _, e := range leaving {
-		if !gone[e.ID] {
-			continue
-		}
+	for _, e := range replaced {
 		w, err := tx.handOn(now, e, out.Endpoint)
 		if err != nil {
 			return out, err
@@ -331,21 +331,32 @@ ON CONFLICT (project, address_key, channel) DO UPDATE SET reason = excluded.reas
 		if err != nil {
 			return err
 		}
-		err = tx.each(`SELECT n.recipient, n.targets FROM notification n WHERE n.id = ANY ($1::bigint[]) AND n.project = $2 AND n.targets IS NOT NULL`,
+		named := map[belfry.ID]string{}
+		err = tx.each(`SELECT n.id, n.recipient, n.targets FROM notification n WHERE n.id = ANY ($1::bigint[]) AND n.project = $2 AND n.targets IS NOT NULL`,
 			func(scan func(...any) error) error {
+				var id belfry.ID
 				var r string
 				var targets *string
-				if err := scan(&r, &targets); err != nil {
+				if err := scan(&id, &r, &targets); err != nil {
 					return err
 				}
 				o, err := decodeOptions(nil, targets)
 				if slices.ContainsFunc(o.To, func(t belfry.Target) bool { return t.Address == sup.Address }) {
-					people[r] = true
+					named[id] = r
 				}
 				return err
 			}, numbers(ids), sup.Project)
 		if err != nil {
 			return err
+		}
+		open, err := tx.pieces(slices.Sorted(maps.Keys(named))) // what a claim names may have left it
+		if err != nil {
+			return err
+		}
+		for id, o := range open {
+			if slices.ContainsFunc(o.pieces, func(p piece) bool { return p.delivery != nil }) {
+				people[named[id]] = true
+			}
 		}
 		for _, r := range slices.Sorted(maps.Keys(people)) {
 			w, err := tx.withdraw(sup.At, sup.Project, r)

@@ -276,10 +276,15 @@ func (tx *txn) judgeEndpoint(st store.Settlement) (withdrew bool, err error) {
 			}
 		}
 		// A registration after the try was armed speaks for a token that the answer did not know.
-		retired, err := tx.change(`UPDATE endpoint SET retired_at = $1, reason = $2 WHERE id = $3 AND retired_at = 0 AND registered_at <= $4`,
-			micros(st.Now), belfry.ReasonGone, int64(id), micros(armedAt))
-		if err != nil || retired == 0 {
+		found, err := tx.endpoints(`e.id = $1 AND e.registered_at <= $2`, int64(id), micros(armedAt))
+		if err != nil || len(found) == 0 {
 			return false, err
+		}
+		if found[0].Active() {
+			err := tx.exec(`UPDATE endpoint SET retired_at = $1, reason = $2 WHERE id = $3`, micros(st.Now), belfry.ReasonGone, int64(id))
+			if err != nil {
+				return false, err
+			}
 		}
 		w, err := tx.withdraw(st.Now, n.Project, n.Recipient)
 		return w.Withdrawn > 0, err
