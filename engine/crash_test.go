@@ -271,11 +271,12 @@ func TestAnAnswerAfterTheTakeoverStillCounts(t *testing.T) {
 func TestAClaimLostThreeTimesAloneIsPoisonAndItsNeighboursAreSent(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		c := &script{name: "webhook"}
-		w := newWorld(t, engine.Options{}, c)
+		st := openStore(t, t.TempDir(), sqliteNormal)
+		defer st.Close()
+		lethal := &lethal{Store: st}
+		w := newWorldOn(t, lethal, engine.Options{}, c)
+		defer w.stop()
 		w.recipient("u1", "webhook")
-		w.store.armed = nil
-		lethal := &lethal{Store: w.store.Store}
-		w.store.Store = lethal
 		batch := []store.Request{}
 		for i := range 5 {
 			batch = append(batch, store.Request{Request: belfry.Request{Project: "default", Recipient: "u1", Subject: []string{"fine", "lethal"}[i/4]}})
@@ -430,7 +431,7 @@ func TestAFailureOfAnyCallOfTheStoreIsSurvived(t *testing.T) {
 						ids = append(ids, w.enqueue(belfry.Request{Recipient: "u1", Category: "news"}))
 						pass(time.Second)
 					}
-					pass(70 * time.Minute)
+					pass(10 * time.Minute)
 					accepted := map[belfry.DeliveryID]int{}
 					sent, _ := c.list()
 					for i, s := range sent {

@@ -361,11 +361,11 @@ func TestWhatNeedsAChannelThatThisEngineLacksWaits(t *testing.T) {
 		for _, c := range []string{"urgent", "normal"} {
 			planned = append(planned, w.enqueue(belfry.Request{Recipient: "u1", Category: c, At: time.Now().Add(time.Minute), ExpiresIn: belfry.Duration(3 * time.Hour)}))
 		}
-		late := w.enqueue(belfry.Request{Recipient: "u1", Category: "normal", At: time.Now().Add(time.Minute), ExpiresIn: belfry.Duration(30 * time.Minute)})
+		late := w.enqueue(belfry.Request{Recipient: "u1", Category: "normal", At: time.Now().Add(time.Minute), ExpiresIn: belfry.Duration(10 * time.Minute)})
 		w.stop()
 
 		w.start(engine.Options{}, &script{name: "webhook"})
-		pass(time.Hour)
+		pass(20 * time.Minute)
 		for _, id := range append(planned, retries) {
 			if w.story(id).State.Ended() {
 				t.Errorf("it was ended: %+v", w.story(id))

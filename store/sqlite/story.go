@@ -249,6 +249,9 @@ func (s *Store) Purge(ctx context.Context, now time.Time, content, rows time.Tim
 			`DELETE FROM notification WHERE id IN (SELECT value FROM json_each(?))`,
 			`DELETE FROM ended WHERE id IN (SELECT value FROM json_each(?))`,
 		} {
+			if len(ids) == 0 {
+				break
+			}
 			if err := tx.exec(statement, numbers(ids)); err != nil {
 				return err
 			}
@@ -269,6 +272,9 @@ func (s *Store) Purge(ctx context.Context, now time.Time, content, rows time.Tim
 			`UPDATE notification SET data = NULL WHERE id IN (SELECT value FROM json_each(?))`,
 			`UPDATE ended SET wiped = 1 WHERE id IN (SELECT value FROM json_each(?))`,
 		} {
+			if len(ids) == 0 {
+				break
+			}
 			if err := tx.exec(statement, numbers(ids)); err != nil {
 				return err
 			}
