@@ -41,7 +41,8 @@ func (tx *txn) cancel(now time.Time, f store.Filter, dryRun bool, limit int) (ou
 	if err := tx.take(l); err != nil {
 		return out, err
 	}
-	ids, more, err := tx.open(f, limit)
+	// By filter, what is on the wire is met once: a cancel in steps has to come to its end.
+	ids, more, err := tx.open(f, f.ID != 0, limit)
 	if err != nil {
 		return out, err
 	}
@@ -100,9 +101,10 @@ func (tx *txn) cancelPiece(n belfry.Notification, p piece, now time.Time) error 
 	return tx.move(n, place{d: *p.delivery, claim: p.claim}, d, now)
 }
 
-// open lists up to limit notifications that match and have not ended. The waiting rooms are locked before
+// open lists up to limit notifications that match and have not ended; without asked not those of which all
+// that is on the wire was asked to stop before. The waiting rooms are locked before
 // the claims are read: a claim moves from the first to the second only.
-func (tx *txn) open(f store.Filter, limit int) (ids []belfry.ID, more bool, err error) {
+func (tx *txn) open(f store.Filter, asked bool, limit int) (ids []belfry.ID, more bool, err error) {
 	where, args := []string{"n.project = $1"}, []any{f.Project}
 	add := func(clause string, arg any) {
 		args = append(args, arg)
@@ -149,9 +151,10 @@ func (tx *txn) open(f store.Filter, limit int) (ids []belfry.ID, more bool, err 
 			continue
 		}
 		for _, it := range h.items {
-			// By filter, what is on the wire is met once: a cancel in steps has to come to its end.
-			asked := f.ID == 0 && it.Delivery != nil && it.Delivery.Armed && it.Delivery.Cancel
-			if n := it.Notification; !asked && n.Project == f.Project && (f.Recipient == "" || n.Recipient == f.Recipient) {
+			if it.Delivery != nil && it.Delivery.Armed && it.Delivery.Cancel && !asked {
+				continue
+			}
+			if n := it.Notification; n.Project == f.Project && (f.Recipient == "" || n.Recipient == f.Recipient) {
 				held = append(held, n.ID)
 			}
 		}

@@ -223,7 +223,7 @@ type waitingFor struct {
 
 // waitingFor lists the open deliveries to an endpoint.
 func (tx *txn) waitingFor(e belfry.Endpoint) (out []waitingFor, err error) {
-	ids, _, err := tx.open(store.Filter{Project: e.Project, Recipient: e.Recipient}, 1<<30)
+	ids, _, err := tx.open(store.Filter{Project: e.Project, Recipient: e.Recipient}, true, 1<<30)
 	if err != nil {
 		return nil, err
 	}

@@ -95,7 +95,7 @@ func (tx *txn) deleteRecipient(now time.Time, project, id string) (out store.Wit
 			return out, err
 		}
 	}
-	ids, _, err := tx.open(store.Filter{Project: project, Recipient: id}, 1<<30)
+	ids, _, err := tx.open(store.Filter{Project: project, Recipient: id}, true, 1<<30)
 	if err != nil {
 		return out, err
 	}
