@@ -51,6 +51,7 @@ type Store struct {
 
 // Engine is how work is done.
 type Engine struct {
+	Node    int
 	Lease   time.Duration
 	Poll    time.Duration
 	Batch   int
@@ -119,6 +120,8 @@ func (c *Config) check() error {
 	switch {
 	case c.Data == "":
 		return c.tree.errorf("data", "want a folder")
+	case c.Engine.Node < 0 || c.Engine.Node > belfry.MaxNode:
+		return c.tree.errorf("engine.node", "want 0 to %d", belfry.MaxNode)
 	case c.Engine.Lease < time.Second:
 		return c.tree.errorf("engine.lease", "want at least 1s: clocks and disks stall longer than that")
 	case c.Engine.Batch < 1 || c.Engine.Batch > belfry.MaxBatch:

@@ -3,9 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 
@@ -16,13 +18,14 @@ import (
 	"belfry/config"
 	"belfry/signature"
 	"belfry/store"
+	"belfry/store/postgres"
 	"belfry/store/sqlite"
 )
 
 // A storeDriver opens the store of a data folder.
 type storeDriver struct {
 	open func(context.Context, string, config.Section) (store.Store, error)
-	file string // of the state inside the data folder
+	file string // of the state inside the data folder; "" when it is elsewhere
 }
 
 // stores and channels are the drivers there are. The section of a driver's name in the settings is decoded
@@ -38,6 +41,26 @@ var stores = map[string]storeDriver{
 			st, err := sqlite.Open(ctx, dir, o)
 			if err != nil {
 				return nil, err // and not a nil of another type
+			}
+			return st, nil
+		},
+	},
+	"postgres": {
+		open: func(ctx context.Context, dir string, s config.Section) (store.Store, error) {
+			var o postgres.Options
+			var at struct{ URL belfry.Secret }
+			if err := s.Decode(&o, &at); err != nil {
+				return nil, err
+			}
+			if at.URL == "" {
+				return nil, errors.New("config: store.postgres.url is empty: want postgres://user@host:5432/database")
+			}
+			if err := os.MkdirAll(dir, 0o700); err != nil { // for the socket of the other commands
+				return nil, fmt.Errorf("make data folder: %w", err)
+			}
+			st, err := postgres.Open(ctx, at.URL.Reveal(), o)
+			if err != nil {
+				return nil, err
 			}
 			return st, nil
 		},
@@ -130,6 +153,9 @@ func examineDrivers(c *config.Config) (out []finding) {
 	}
 	if how, _ := c.Store.Sections["sqlite"].Lookup("synchronous"); c.Store.Driver == "sqlite" && how == "NORMAL" {
 		out = append(out, warned("synchronous", "a power cut may lose what was acknowledged last", "set store.sqlite.synchronous to FULL"))
+	}
+	if how, _ := c.Store.Sections["postgres"].Lookup("synchronous"); c.Store.Driver == "postgres" && how == "off" {
+		out = append(out, warned("synchronous", "a crash of the database may undo what was acknowledged last", "set store.postgres.synchronous to on"))
 	}
 	if subject, _ := c.Channels["webpush"].Lookup("subject"); c.Channels["webpush"].Enabled() && subject == "" {
 		out = append(out, warned("webpush", "channels.webpush.subject is empty, and some push services refuse that", "set it to a mailto: or https: of yours"))

@@ -22,10 +22,12 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
 
+	"belfry"
 	"belfry/channel/webhook"
 	"belfry/channel/webpush"
 	"belfry/config"
 	"belfry/engine"
+	"belfry/store/postgres"
 	"belfry/store/sqlite"
 )
 
@@ -241,8 +243,9 @@ func TestEveryOptionOfADriverIsInItsSection(t *testing.T) {
 		{c.Channels["webhook"], &webhook.Options{}},
 		{c.Channels["webpush"], &webpush.Options{}},
 		{c.Store.Sections["sqlite"], &sqlite.Options{}},
+		{c.Store.Sections["postgres"], &postgres.Options{}},
 	} {
-		if err := d.section.Decode(d.options); err != nil {
+		if err := d.section.Decode(d.options, &struct{ URL belfry.Secret }{}); err != nil {
 			t.Error(err)
 		}
 		typ := reflect.TypeOf(d.options).Elem()

@@ -17,7 +17,7 @@ import (
 )
 
 func serveCommand(g *globals) *cobra.Command {
-	var listen, paused string
+	var listen, paused, state string
 	var dev bool
 	c := &cobra.Command{
 		Use:   "serve",
@@ -37,6 +37,9 @@ finished. A second signal stops it at once; the next start takes over what was o
 			if c.Flags().Changed("dev") {
 				set["dev"] = fmt.Sprint(dev)
 			}
+			if c.Flags().Changed("store") {
+				set["store.driver"], set["store.postgres.url"] = "postgres", state
+			}
 			conf, err := g.load(set)
 			if err != nil {
 				return err
@@ -45,6 +48,7 @@ finished. A second signal stops it at once; the next start takes over what was o
 		},
 	}
 	c.Flags().StringVar(&listen, "listen", "", "address of the API (default 127.0.0.1:8025)")
+	c.Flags().StringVar(&state, "store", "", "keep the state in this PostgreSQL database, as postgres://user@host/database; a password is better in store.postgres.url_file, where others on this machine do not see it")
 	c.Flags().BoolVar(&dev, "dev", false, "for development: no key from this machine, private addresses allowed")
 	c.Flags().StringVar(&paused, "paused", "", "hold everything from the start, for this reason, until belfry resume")
 	return c

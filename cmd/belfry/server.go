@@ -90,7 +90,7 @@ func (s *server) open(ctx context.Context) (err error) {
 	observed := newMetrics()
 	outbound := safehttp.New(safehttp.Options{AllowPrivate: c.Outbound.AllowPrivate, AllowAll: c.Dev})
 	s.engine, err = engine.New(s.store, s.channels, engine.Options{
-		Log: s.log, Observe: observed.observe, Checker: &checker{store: s.store, http: outbound},
+		Node: uint16(c.Engine.Node), Log: s.log, Observe: observed.observe, Checker: &checker{store: s.store, http: outbound},
 		DefaultWorkers: c.Engine.Workers, ClaimBatch: c.Engine.Batch, Lease: c.Engine.Lease, Poll: c.Engine.Poll,
 		KeepContent: c.Retention.Content.Std(), KeepRows: c.Retention.Rows.Std(),
 	})
