@@ -170,6 +170,8 @@ func explain(err error) error {
 	switch {
 	case err == nil || belfry.CodeOf(err) != "":
 		return err
+	case errors.Is(err, errAgain):
+		return belfry.Errorf(belfry.CodeBusy, "the database is torn between transactions: try again")
 	case errors.As(err, &e):
 		return explainServer(e)
 	case errors.As(err, &c):
