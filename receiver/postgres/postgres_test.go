@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
@@ -44,6 +45,11 @@ func openPgx(ctx context.Context, address string) (*receivertest.Fixture[pgx.Tx]
 		return nil, err
 	}
 	config.MaxConns = 30 // so that twins meet at the row, not before a connection
+	config.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+		if n.Code == "25001" {
+			panic("a transaction began twice")
+		}
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err

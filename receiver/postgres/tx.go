@@ -24,7 +24,7 @@ var _ pgx.Tx = (*lazy)(nil)
 
 const begin = "begin"
 
-// start begins. Where that fails the connection is closed, or the statement that follows would stand alone.
+// start begins, if that was not done. While it fails no statement follows, or that would stand alone.
 func (t *lazy) start(ctx context.Context) error {
 	if t.ended {
 		return pgx.ErrTxClosed
@@ -32,11 +32,8 @@ func (t *lazy) start(ctx context.Context) error {
 	if t.begun {
 		return nil
 	}
-	t.begun = true
 	_, err := t.conn.Exec(ctx, begin)
-	if err != nil {
-		_ = t.conn.Conn().Close(ctx)
-	}
+	t.begun = err == nil
 	return err
 }
 
@@ -47,18 +44,13 @@ func claimID(ctx context.Context, tx pgx.Tx, e receiver.Entry) (bool, error) {
 		done, err := tx.Exec(ctx, claim, e.Source, e.ID, e.Seen, e.Epoch, e.Fingerprint)
 		return err == nil && done.RowsAffected() == 1, err
 	}
-	t.begun = true
 	b := &pgx.Batch{}
 	b.Queue(begin)
 	b.Queue(claim, e.Source, e.ID, e.Seen, e.Epoch, e.Fingerprint)
 	both := t.conn.SendBatch(ctx, b)
 	_, err := both.Exec()
-	if err != nil {
-		_ = both.Close()
-		_ = t.conn.Conn().Close(ctx)
-		return false, err
-	}
-	done, err := both.Exec()
+	t.begun = err == nil
+	done, err := both.Exec() // also with the error of the beginning
 	if closing := both.Close(); err == nil {
 		err = closing
 	}
@@ -107,9 +99,12 @@ func (t *lazy) Prepare(ctx context.Context, name, sql string) (*pgconn.Statement
 	return t.conn.Conn().Prepare(ctx, name, sql)
 }
 
-// Conn begins, since what runs on it belongs into the transaction.
+// Conn begins, since what runs on it belongs into the transaction. It is closed where that fails.
 func (t *lazy) Conn() *pgx.Conn {
-	_ = t.start(context.Background()) // on failure it is closed, and says so
+	ctx := context.Background()
+	if t.start(ctx) != nil && !t.ended {
+		_ = t.conn.Conn().Close(ctx)
+	}
 	return t.conn.Conn()
 }
 
@@ -142,10 +137,7 @@ func (t *lazy) Rollback(ctx context.Context) error {
 		return nil
 	}
 	_, err := t.conn.Exec(ctx, "rollback")
-	if err != nil {
-		_ = t.conn.Conn().Close(ctx)
-	}
-	return err
+	return err // the pool closes a connection that is left in a transaction
 }
 
 // Begin sets a savepoint.

@@ -6,8 +6,10 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"belfry/receiver"
+	"belfry/receiver/postgres"
 	"belfry/receiver/receivertest"
 )
 
@@ -137,6 +139,70 @@ func TestATransactionThatDidNotBeginWritesNothing(t *testing.T) {
 		if all, err := f.Booked(t.Context()); err != nil || len(all) > 0 {
 			t.Errorf("%s: %v, %v", name, all, err)
 		}
+	}
+}
+
+// A context that has ended keeps the beginning from being sent, and leaves the connection as it was.
+func TestNoStatementStandsAloneAfterABeginningThatWasNotSent(t *testing.T) {
+	f := open(t)
+	r, err := receiver.New(f.Store, receiver.Options{Failures: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	failed := errors.New("failed, on purpose")
+	for name, write := range writes {
+		for first, fails := range map[string]func(pgx.Tx) error{
+			"a write": func(tx pgx.Tx) error {
+				if name == "Conn" { // begins without a context
+					return failed
+				}
+				return write(gone, tx, name)
+			},
+			"an id": func(tx pgx.Tx) error {
+				_, err := r.Once(gone, tx, receiver.Message{ID: name}, func(pgx.Tx) error { return nil })
+				return err
+			},
+		} {
+			err := f.Store.InTx(t.Context(), func(tx pgx.Tx) error {
+				if fails(tx) == nil {
+					t.Errorf("%s after %s: no error", name, first)
+				}
+				_ = write(t.Context(), tx, name)
+				return failed
+			})
+			if !errors.Is(err, failed) {
+				t.Errorf("%s after %s: %v", name, first, err)
+			}
+		}
+	}
+	if all, err := f.Booked(t.Context()); err != nil || len(all) > 0 {
+		t.Errorf("%v, %v", all, err)
+	}
+}
+
+func TestARollbackKeepsTheConnection(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), newDatabase(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	store, err := postgres.Open(t.Context(), pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := pool.Stat().NewConnsCount()
+	for range 3 {
+		_ = store.InTx(t.Context(), func(tx pgx.Tx) error {
+			if err := writes["Exec"](t.Context(), tx, "a"); err != nil {
+				t.Error(err)
+			}
+			return errors.New("failed, on purpose")
+		})
+	}
+	if n := pool.Stat().NewConnsCount() - before; n > 0 {
+		t.Errorf("%d connections were made anew", n)
 	}
 }
 
