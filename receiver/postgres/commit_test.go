@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"belfry/receiver"
 	"belfry/receiver/receivertest"
 )
@@ -23,8 +25,14 @@ const (
 	afterCommit // the server gets the commit, the program no answer
 )
 
+// wire is what the proxy does and sees.
+type wire struct {
+	cut  atomic.Int32
+	sent atomic.Int64 // pieces from the program: a round trip each
+}
+
 // proxy stands between a program and the database. It returns the database's address by way of it.
-func proxy(t *testing.T, address string, cut *atomic.Int32) string {
+func proxy(t *testing.T, address string, w *wire) string {
 	t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
@@ -68,9 +76,10 @@ func proxy(t *testing.T, address string, cut *atomic.Int32) string {
 					if err != nil {
 						return
 					}
+					w.sent.Add(1)
 					point := nowhere
 					if bytes.Contains(bytes.ToLower(buf[:n]), []byte("commit\x00")) {
-						point = cut.Swap(nowhere)
+						point = w.cut.Swap(nowhere)
 					}
 					if point == beforeCommit {
 						return
@@ -98,8 +107,8 @@ func TestACommitWithoutAnAnswerIsUnknownAndTheNextCopyTells(t *testing.T) {
 
 func lostAnswers[T any](t *testing.T, setup receivertest.Setup[T]) {
 	for point, want := range map[int32]receiver.Result{beforeCommit: receiver.Applied, afterCommit: receiver.Duplicate} {
-		var cut atomic.Int32
-		f, err := setup.Open(t.Context(), proxy(t, setup.New(t), &cut))
+		var w wire
+		f, err := setup.Open(t.Context(), proxy(t, setup.New(t), &w))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +117,7 @@ func lostAnswers[T any](t *testing.T, setup receivertest.Setup[T]) {
 			t.Fatal(err)
 		}
 		book := func(ctx context.Context, tx T) error { return f.Book(ctx, tx, "a") }
-		cut.Store(point)
+		w.cut.Store(point)
 		if res, err := r.Handle(t.Context(), receiver.Message{ID: "a"}, book); !errors.Is(err, receiver.ErrOutcomeUnknown) {
 			t.Errorf("cut %d: %q, %v", point, res, err)
 		}
@@ -128,5 +137,33 @@ func lostAnswers[T any](t *testing.T, setup receivertest.Setup[T]) {
 			t.Errorf("cut %d: booked %v, %v", point, all, err)
 		}
 		f.Close()
+	}
+}
+
+func TestAnIDCostsNoRoundTripOfItsOwn(t *testing.T) {
+	var w wire
+	f, err := openPgx(t.Context(), proxy(t, newDatabase(t), &w))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := receiver.New(f.Store, receiver.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bare, once int64
+	for _, id := range []string{"the first one prepares the statements", "the second one counts"} {
+		before := w.sent.Load()
+		if err := f.Store.InTx(t.Context(), func(tx pgx.Tx) error { return f.Book(t.Context(), tx, id) }); err != nil {
+			t.Fatal(err)
+		}
+		bare, before = w.sent.Load()-before, w.sent.Load()
+		if _, err := r.Handle(t.Context(), receiver.Message{ID: receiver.Key(nil, id)}, func(ctx context.Context, tx pgx.Tx) error { return f.Book(ctx, tx, id) }); err != nil {
+			t.Fatal(err)
+		}
+		once = w.sent.Load() - before
+	}
+	if once != bare || bare != 3 {
+		t.Errorf("%d round trips with the id, %d without", once, bare)
 	}
 }
