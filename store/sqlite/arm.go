@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"belfry"
@@ -13,9 +14,10 @@ func (s *Store) Arm(ctx context.Context, a store.Arm) ([]store.Armed, error) {
 	if len(a.Steps) != len(a.Claim.Items) {
 		return nil, fmt.Errorf("sqlite: arm: %d steps for %d items", len(a.Steps), len(a.Claim.Items))
 	}
+	urgent := slices.ContainsFunc(a.Claim.Items, func(it store.Item) bool { return it.Notification.Lane == belfry.Urgent })
 	var armed []store.Armed
 	var gone bool
-	err := s.doRows(ctx, durable, len(a.Steps), func(tx *txn) (err error) {
+	err := s.doRows(ctx, durable, len(a.Steps), urgent, func(tx *txn) (err error) {
 		armed, gone, err = tx.arm(a)
 		return err
 	})

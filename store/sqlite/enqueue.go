@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"belfry"
@@ -13,12 +14,14 @@ import (
 
 func (s *Store) Enqueue(ctx context.Context, entries []store.Entry, atomic bool) ([]store.Enqueued, error) {
 	var out []store.Enqueued
-	err := s.doRows(ctx, durable, len(entries), func(tx *txn) (err error) {
+	err := s.doRows(ctx, durable, len(entries), slices.ContainsFunc(entries, isUrgent), func(tx *txn) (err error) {
 		out, err = tx.enqueue(entries, atomic)
 		return err
 	})
 	return out, err
 }
+
+func isUrgent(e store.Entry) bool { return e.Notification.Lane == belfry.Urgent }
 
 // enqueue writes entries. With atomic a refused entry leaves nothing written: all are judged before the
 // first write.

@@ -10,7 +10,7 @@ import (
 
 func (s *Store) Repair(ctx context.Context, now time.Time, policy func(project, category string) belfry.RetryPolicy, limit int) (store.Repaired, error) {
 	var r store.Repaired
-	err := s.do(ctx, durable, func(tx *txn) error {
+	err := s.doRows(ctx, durable, limit, false, func(tx *txn) error {
 		r = store.Repaired{}
 		for id, h := range s.claims {
 			if r.Claims == limit {

@@ -11,7 +11,7 @@ import (
 
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Settled, error) {
 	var out []store.Settled
-	err := s.doRows(ctx, durable, len(settlements), func(tx *txn) error {
+	err := s.doRows(ctx, durable, len(settlements), false, func(tx *txn) error {
 		out = make([]store.Settled, len(settlements))
 		for i, st := range settlements {
 			settled, err := tx.settle(st)

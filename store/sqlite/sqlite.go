@@ -30,7 +30,7 @@ type Options struct {
 	// Synchronous is FULL (default) or NORMAL, which may lose the last commits in a power cut, though not
 	// in a crash of the process.
 	Synchronous string
-	// Group is the most rows that share a commit; default 2,048.
+	// Group is about how many rows share a commit at most; default 1,024. A call waits for the group before it.
 	Group int
 	// Busy is how long to wait for another connection that holds the file; default 5 s.
 	Busy time.Duration
@@ -44,12 +44,14 @@ type Store struct {
 	lock    *os.File
 
 	ops     chan *op
+	first   chan *op // those that go before ops
 	closed  chan struct{}
 	stopped chan struct{} // the writer takes nothing more
 	done    sync.WaitGroup
 
 	tx     *txn                // of the writer goroutine
 	claims map[belfry.ID]*held // of the writer goroutine: what the table claim holds
+	group  []*op               // of the writer goroutine: what it commits
 
 	intent atomic.Uint64 // grows after every commit that changed what Facts reads
 	facts  factCache
@@ -75,13 +77,13 @@ func OpenFile(ctx context.Context, path string, o Options) (*Store, error) {
 	if o.Synchronous != "FULL" && o.Synchronous != "NORMAL" {
 		return nil, fmt.Errorf("sqlite: synchronous is %q: want FULL or NORMAL", o.Synchronous)
 	}
-	o.Group = cmp.Or(o.Group, 2048)
+	o.Group = cmp.Or(o.Group, 1024)
 	o.Busy = cmp.Or(o.Busy, 5*time.Second)
 	lock, err := lockFile(path + ".lock")
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, options: o, lock: lock, ops: make(chan *op, 1024), closed: make(chan struct{}), stopped: make(chan struct{}), claims: map[belfry.ID]*held{}}
+	s := &Store{path: path, options: o, lock: lock, ops: make(chan *op, 1024), first: make(chan *op, 1024), closed: make(chan struct{}), stopped: make(chan struct{}), claims: map[belfry.ID]*held{}}
 	s.facts.init()
 	if err := s.open(); err != nil {
 		s.release()
@@ -93,7 +95,7 @@ func OpenFile(ctx context.Context, path string, o Options) (*Store, error) {
 }
 
 func (s *Store) open() error {
-	write, err := s.connect("PRAGMA journal_mode=WAL", "PRAGMA wal_autocheckpoint=0", "PRAGMA synchronous="+s.options.Synchronous)
+	write, err := s.connect("PRAGMA cache_size=-8192", "PRAGMA journal_mode=WAL", "PRAGMA wal_autocheckpoint=0", "PRAGMA synchronous="+s.options.Synchronous)
 	if err != nil {
 		return fmt.Errorf("sqlite: open %s: %w", s.path, explain(err))
 	}
@@ -108,7 +110,7 @@ func (s *Store) open() error {
 	readers := max(4, runtime.GOMAXPROCS(0))
 	s.readers = make(chan *txn, readers)
 	for range readers {
-		read, err := s.connect("PRAGMA query_only=1")
+		read, err := s.connect("PRAGMA cache_size=-2048", "PRAGMA query_only=1")
 		if err != nil {
 			return fmt.Errorf("sqlite: open %s: %w", s.path, explain(err))
 		}
@@ -118,7 +120,7 @@ func (s *Store) open() error {
 }
 
 func (s *Store) connect(settings ...string) (*database, error) {
-	always := []string{fmt.Sprintf("PRAGMA busy_timeout=%d", s.options.Busy.Milliseconds()), "PRAGMA foreign_keys=1", "PRAGMA cache_size=-65536"}
+	always := []string{fmt.Sprintf("PRAGMA busy_timeout=%d", s.options.Busy.Milliseconds()), "PRAGMA foreign_keys=1"}
 	return connect(s.path, append(always, settings...)...)
 }
 

@@ -230,7 +230,7 @@ func (s *Store) Stats(ctx context.Context, project string) (st store.Stats, err 
 // Purge looks only at what was made before the times it is given, ids growing with time, and at what has
 // content left: the years in between are not read.
 func (s *Store) Purge(ctx context.Context, now time.Time, content, rows time.Time, limit int) (touched int, err error) {
-	err = s.do(ctx, durable, func(tx *txn) error {
+	err = s.doRows(ctx, durable, limit, false, func(tx *txn) error {
 		touched = 0
 		var ids []belfry.ID
 		err := tx.each(`SELECT id FROM ended WHERE at < ?1 AND id < ?2 ORDER BY id LIMIT ?3`, func(scan func(...any) error) error {

@@ -98,7 +98,12 @@ func (tx *txn) heads() (heads []store.Head, err error) {
 
 func (s *Store) Claim(ctx context.Context, now time.Time, owner store.Owner, takes []store.Take) ([]store.Claim, error) {
 	var claims []store.Claim
-	err := s.do(ctx, lazy, func(tx *txn) error {
+	rows, urgent := 0, false
+	for _, t := range takes {
+		rows += t.Limit
+		urgent = urgent || t.Lane == belfry.Urgent
+	}
+	err := s.doRows(ctx, lazy, rows, urgent, func(tx *txn) error {
 		claims = claims[:0]
 		for _, t := range takes {
 			c, err := tx.claim(now, owner, t)

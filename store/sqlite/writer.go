@@ -25,23 +25,31 @@ const (
 
 var errClosed = errors.New("sqlite: the store is closed")
 
-// do runs work in a transaction of the writer, together with whatever else is waiting, and returns after
-// the commit. A call that was taken is carried out even if ctx ends.
+// do runs a small piece of work in a transaction of the writer, before whatever else is waiting, and returns
+// after the commit. A call that was taken is carried out even if ctx ends.
 func (s *Store) do(ctx context.Context, sync durability, run func(*txn) error) error {
-	return s.doRows(ctx, sync, 1, run)
+	return s.submit(ctx, s.first, &op{run, sync, 1, make(chan error, 1)})
 }
 
-func (s *Store) doRows(ctx context.Context, sync durability, rows int, run func(*txn) error) error {
+// doRows is do for work on many rows, together with whatever else is waiting; urgent lets it go first.
+func (s *Store) doRows(ctx context.Context, sync durability, rows int, urgent bool, run func(*txn) error) error {
+	to := s.ops
+	if urgent {
+		to = s.first
+	}
+	return s.submit(ctx, to, &op{run, sync, rows, make(chan error, 1)})
+}
+
+func (s *Store) submit(ctx context.Context, to chan<- *op, o *op) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	o := &op{run, sync, rows, make(chan error, 1)}
 	select {
 	case <-s.closed:
 		return errClosed
 	case <-ctx.Done():
 		return ctx.Err()
-	case s.ops <- o:
+	case to <- o:
 	}
 	select {
 	case err := <-o.result:
@@ -56,16 +64,26 @@ func (s *Store) doRows(ctx context.Context, sync durability, rows int, run func(
 	}
 }
 
+// writer commits what is to go first, all of it together, before every group of the rest; the choice of select
+// sees to it that the rest has its turns, too.
 func (s *Store) writer() {
 	defer close(s.stopped)
-	group := make([]*op, 0, 256)
 	for {
 		select {
+		case o := <-s.first:
+			s.commit(s.gather(s.first, o))
 		case o := <-s.ops:
-			group = append(group[:0], o)
+			select {
+			case o := <-s.first:
+				s.commit(s.gather(s.first, o))
+			default:
+			}
+			s.commit(s.gather(s.ops, o))
 		case <-s.closed:
 			for { // what was taken is finished; new calls are refused
 				select {
+				case o := <-s.first:
+					s.commit([]*op{o})
 				case o := <-s.ops:
 					s.commit([]*op{o})
 				default:
@@ -73,19 +91,22 @@ func (s *Store) writer() {
 				}
 			}
 		}
-		rows := group[0].rows
-	gather:
-		for rows < s.options.Group {
-			select {
-			case o := <-s.ops:
-				group = append(group, o)
-				rows += o.rows
-			default:
-				break gather
-			}
-		}
-		s.commit(group)
 	}
+}
+
+// gather is a call with those that wait behind it, as far as the rows of a group go.
+func (s *Store) gather(from <-chan *op, o *op) []*op {
+	s.group = append(s.group[:0], o)
+	for rows := o.rows; rows < s.options.Group; {
+		select {
+		case o := <-from:
+			s.group = append(s.group, o)
+			rows += o.rows
+		default:
+			return s.group
+		}
+	}
+	return s.group
 }
 
 // commit runs a group in one transaction. When one of several fails, each is run in its own: no call
