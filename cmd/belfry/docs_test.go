@@ -86,6 +86,9 @@ func TestBlocksOfThePagesAreOfAKindThatIsTested(t *testing.T) {
 }
 
 func TestEveryCommandOfThePagesDoesWhatTheySay(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the short form leaves the pages to the long one")
+	}
 	if _, err := exec.LookPath("curl"); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatal(err)
@@ -248,6 +251,9 @@ func TestTheComparisonOfOutputsCanFail(t *testing.T) {
 }
 
 func TestGoOfThePagesBuildsAndPasses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the short form leaves the pages to the long one")
+	}
 	overlay := map[string]string{} // path in the tree → file
 	dirs := map[string]string{}    // package → folder of its test
 	for _, b := range blocks(t) {
