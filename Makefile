@@ -1,8 +1,9 @@
 # make demo shows the engine at work; make test runs every test; make check is what a change has to pass.
 GO ?= go
 FUZZTIME ?= 20s
+COUNT ?= 10
 
-.PHONY: demo build test race vet check fuzz model bench
+.PHONY: demo build test race vet check fuzz soak model bench
 
 demo:
 	$(GO) run ./cmd/belfry demo
@@ -30,8 +31,10 @@ fuzz:
 	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
 		echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
 
-# Minutes, and some GB of memory.
-model:
+soak: # random histories that nobody has seen yet
+	$(GO) test ./store/sqlite ./store/postgres -run 'TestStore/Histories' -count $(COUNT) -timeout 4h -storetest.new
+
+model: # minutes, and some GB of memory
 	$(GO) test ./internal/model -timeout 2h -v -model.long
 
 bench:

@@ -20,16 +20,23 @@ import (
 	"belfry/store/mapstore"
 )
 
-var historySeed = flag.Uint64("storetest.seed", 0, "replay the one history of this seed")
+var (
+	historySeed  = flag.Uint64("storetest.seed", 0, "replay the one history of this seed")
+	newHistories = flag.Bool("storetest.new", false, "histories that nobody has seen yet, instead of always the same")
+)
 
 // histories does random things to a store and to a mapstore, and compares everything that can be read after
-// each of them. A history that goes apart prints its seed and its steps; replay it with -storetest.seed.
+// each of them. A history that goes apart prints its seed and its steps; replay it with -storetest.seed. The
+// seeds are the same each time, so that a change is judged and not luck; -storetest.new looks further.
 func histories(t *testing.T, open func(t *testing.T) store.Store) {
 	if *historySeed != 0 {
 		history(t, open, *historySeed)
 		return
 	}
-	first := uint64(time.Now().UnixNano())
+	first := uint64(1)
+	if *newHistories {
+		first = uint64(time.Now().UnixNano())
+	}
 	for n := range uint64(much(6, 40)) {
 		history(t, open, first+n)
 		if t.Failed() {
