@@ -563,3 +563,18 @@ func lines(t *testing.T, dir, name string) map[string]int {
 	}
 	return n
 }
+
+// A send may take longer than a lease: arming adds its channel's budget to it.
+func TestASendWithinItsBudgetIsNotTakenOver(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		c := &script{name: "webhook", budget: time.Minute}
+		c.do = func(ctx, armed) (string, error) { pass(55 * time.Second); return "", nil }
+		w := newWorld(t, engine.Options{Lease: 10 * time.Second}, c)
+		w.recipient("u1", "webhook")
+		id := w.enqueue(belfry.Request{Recipient: "u1"})
+		pass(10 * time.Minute)
+		if a := w.is(id, belfry.Sent, "").Deliveries[0].Attempts; len(a) != 1 || a[0].Lost || c.count() != 1 {
+			t.Errorf("sent %d: %+v", c.count(), a)
+		}
+	})
+}

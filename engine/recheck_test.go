@@ -356,3 +356,38 @@ func TestACheckURLWithoutAClientPutsOff(t *testing.T) {
 		}
 	})
 }
+
+func TestTheRetriesOfOneNotificationShareOneRecheck(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		asked := 0
+		w, c := checked(t, func(ctx, belfry.Check) (belfry.Verdict, error) { asked++; return belfry.Send(nil), nil }, nil)
+		w.register("u1", "webhook", "another")
+		c.answers = []error{belfry.NotSent(503, 0, ""), belfry.NotSent(503, 0, "")}
+		id := w.enqueue(belfry.Request{Recipient: "u1", Category: "price"})
+		pass(2 * time.Minute)
+		if w.is(id, belfry.Sent, ""); asked != 2 || c.count() != 4 {
+			t.Errorf("asked %d times for %d tries in two rounds", asked, c.count())
+		}
+	})
+}
+
+// After a doubtful try the bytes stand, whatever the fresh data would make of them.
+func TestDataThatMakesNoTextDoesNotStopWhatIsFrozen(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		data := `{"url":"https://example.com"}`
+		c := &script{name: "webhook", answers: []error{errCut}}
+		w := newWorld(t, engine.Options{Recheck: rechecks{"linked": func(ctx, belfry.Check) (belfry.Verdict, error) {
+			return belfry.Send([]byte(data)), nil
+		}}}, c)
+		w.category(belfry.Category{Name: "linked", Retry: steady, Templates: belfry.Templates{"link": "{{.url}}"}})
+		w.recipient("u1", "webhook")
+		id := w.enqueue(belfry.Request{Recipient: "u1", Category: "linked"})
+		synctest.Wait()
+		data = `{"url":"not one"}`
+		pass(2 * time.Minute)
+		w.is(id, belfry.Sent, "")
+		if sent, _ := c.list(); len(sent) != 2 || !bytes.Equal(sent[0].Payload, sent[1].Payload) {
+			t.Errorf("sent %+v", sent)
+		}
+	})
+}
