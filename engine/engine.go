@@ -72,8 +72,7 @@ type Engine struct {
 	settler  *settler
 	policies policies
 	texts    texts
-	wake     chan struct{}
-	next     wakeTime
+	lanes    []*dispatcher
 	work     sync.WaitGroup
 	health   health
 }
@@ -98,7 +97,8 @@ func New(st store.Store, channels []channel.Channel, o Options) (*Engine, error)
 	if o.Node > belfry.MaxNode {
 		return nil, fmt.Errorf("engine: node is %d: want 0 to %d", o.Node, belfry.MaxNode)
 	}
-	e := &Engine{store: st, channels: map[string]channel.Channel{}, options: o, log: o.Log, wake: make(chan struct{}, 1)}
+	e := &Engine{store: st, channels: map[string]channel.Channel{}, options: o, log: o.Log}
+	e.lanes = newDispatchers(e)
 	for _, c := range channels {
 		name := c.Name()
 		if _, twice := e.channels[name]; twice || name == "" || name == store.Parked {
@@ -138,7 +138,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	var keeping sync.WaitGroup
 	keeping.Go(func() { e.keep(ctx) })
-	e.dispatch(ctx)
+	var dispatching sync.WaitGroup
+	for _, d := range e.lanes {
+		dispatching.Go(func() { d.run(ctx) })
+	}
+	dispatching.Wait()
 	keeping.Wait()
 	e.work.Wait()
 	e.settler.drain()
@@ -150,29 +154,40 @@ func (e *Engine) Run(ctx context.Context) error {
 // Wake makes the engine look at once, for work that it was not told of: an enqueue in a caller's own
 // transaction, a stepped clock.
 func (e *Engine) Wake() {
-	select {
-	case e.wake <- struct{}{}:
-	default:
+	for _, d := range e.lanes {
+		d.look()
 	}
 }
 
 // hint wakes the engine when something is due before it would look anyway.
 func (e *Engine) hint(due time.Time) {
-	if e.next.before(due) {
-		e.Wake()
+	for _, d := range e.lanes {
+		if d.next.before(due) {
+			d.look()
+		}
 	}
 }
 
-// wakeTime is when the dispatcher looks next; the zero time while it looks: every hint wakes it then, since
-// what it has read may lack what the hint is about.
-type wakeTime struct {
-	mu sync.Mutex
-	at time.Time
+// room wakes those that wait for a slot, and those of the lanes, where something may have been put back.
+func (e *Engine) room(in func(belfry.Lane) bool) {
+	for _, d := range e.lanes {
+		if in(d.lane) || d.next.needsRoom() {
+			d.look()
+		}
+	}
 }
 
-func (w *wakeTime) set(at time.Time) {
+// wakeTime is when a dispatcher looks next; the zero time while it looks: everything wakes it then, since
+// what it has read may lack what the hint is about.
+type wakeTime struct {
+	mu   sync.Mutex
+	at   time.Time
+	full bool // something is due and has no slot
+}
+
+func (w *wakeTime) set(at time.Time, full bool) {
 	w.mu.Lock()
-	w.at = at
+	w.at, w.full = at, full
 	w.mu.Unlock()
 }
 
@@ -180,6 +195,12 @@ func (w *wakeTime) before(due time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.at.IsZero() || due.Before(w.at)
+}
+
+func (w *wakeTime) needsRoom() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.at.IsZero() || w.full
 }
 
 func (e *Engine) now() time.Time { return e.options.Now().UTC().Truncate(time.Microsecond) }

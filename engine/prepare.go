@@ -53,7 +53,7 @@ func (p *preparation) giveBack() {
 			p.e.slots.give(pool, n)
 		}
 	}
-	p.e.Wake()
+	p.e.room(func(l belfry.Lane) bool { return l == p.lane })
 }
 
 // release turns every step into one that gives its item back.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -100,7 +101,9 @@ func (s *settler) run(ctx context.Context) {
 			s.e.slots.give(x.Delivery.Channel, 1)
 			s.empty.Done()
 		}
-		s.e.Wake()
+		s.e.room(func(l belfry.Lane) bool {
+			return slices.ContainsFunc(batch, func(x sending) bool { return x.lane == l })
+		})
 	}
 }
 
