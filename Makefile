@@ -1,4 +1,4 @@
-# make demo shows the engine at work; make test runs every test; make check is what a change has to pass.
+# make demo shows the engine at work; make test runs the tests; make check is what a change has to pass.
 GO ?= go
 FUZZTIME ?= 20s
 COUNT ?= 10
@@ -31,7 +31,8 @@ fuzz:
 	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
 		echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
 
-soak: # random histories that nobody has seen yet
+soak: # all of the contract on PostgreSQL, and random histories that nobody has seen yet
+	$(GO) test ./store/postgres -timeout 4h -storetest.all
 	$(GO) test ./store/sqlite ./store/postgres -run 'TestStore/Histories' -count $(COUNT) -timeout 4h -storetest.new
 
 model: # minutes, and some GB of memory

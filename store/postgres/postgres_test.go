@@ -33,7 +33,7 @@ func open(t *testing.T, url, schema string) *postgres.Store {
 
 func TestStore(t *testing.T) {
 	url := pgtest.New(t)
-	storetest.Run(t, func(t *testing.T) store.Store { return open(t, url, newSchema()) })
+	storetest.RunSample(t, func(t *testing.T) store.Store { return open(t, url, newSchema()) })
 }
 
 // nodes are several stores on one schema that carry out calls in turn.
@@ -128,5 +128,5 @@ func TestNodesThatTakeTurns(t *testing.T) {
 		t.Skip("takes as long as TestStore")
 	}
 	url := pgtest.New(t)
-	storetest.Run(t, func(t *testing.T) store.Store { return openNodes(t, url, 3) })
+	storetest.RunSample(t, func(t *testing.T) store.Store { return openNodes(t, url, 3) })
 }

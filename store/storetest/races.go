@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"testing"
 	"time"
 
 	"belfry"
@@ -14,14 +13,6 @@ import (
 )
 
 const racers = 8
-
-// much is how often a race is run.
-func much(short, long int) int {
-	if testing.Short() {
-		return short
-	}
-	return long
-}
 
 // together runs n goroutines at once, each with its number. Each comes a random moment late, since the
 // scheduler has an order of its own.

@@ -7,6 +7,7 @@
 package storetest
 
 import (
+	"flag"
 	"testing"
 
 	"belfry/store"
@@ -31,6 +32,27 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	t.Run("Guards", func(t *testing.T) { guards(t, open) })
 	t.Run("Races", each(open, races))
 	t.Run("Histories", func(t *testing.T) { histories(t, open) })
+}
+
+var everything = flag.Bool("storetest.all", false, "RunSample shows all that Run does")
+
+// brief says that only a part of the long cases is to be shown.
+var brief = false
+
+// RunSample is Run with the part of the guards, races and histories that -short shows, for a store that takes
+// minutes for all of them. With the flag -storetest.all it is Run.
+func RunSample(t *testing.T, open func(t *testing.T) store.Store) {
+	brief = !*everything
+	defer func() { brief = false }()
+	Run(t, open)
+}
+
+// much picks how much of a long case is shown.
+func much(short, long int) int {
+	if brief || testing.Short() {
+		return short
+	}
+	return long
 }
 
 // cases are facts about a store, in the order in which they are shown.
