@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"testing"
+	"time"
 
 	"belfry"
 	"belfry/store"
@@ -119,5 +120,60 @@ func TestWhateverChangesBetweenFactsAndArmIsSeenByArm(t *testing.T) {
 				t.Errorf("it would go out under the %s keys", a.Endpoint.Keys["auth"].Reveal())
 			}
 		})
+	}
+}
+
+// An opt-out and the arm behind it may share a commit: what Facts remembered does not hold in it.
+func TestAnArmInTheSameCommitAsAnOptOutSeesIt(t *testing.T) {
+	s := openAt(t, t.TempDir(), sqlite.Options{Synchronous: "NORMAL"})
+	known(t, s)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := s.Register(t.Context(), at, "default", belfry.MakeID(at, 3, 1), belfry.Registration{Recipient: "u1", Channel: "webpush", Address: address})
+	must(err)
+	owner := store.Owner{ID: 1, Lease: at.Add(60e9)}
+	prepared := func(n int) store.Arm {
+		enqueue(t, s, entry(n))
+		claims, err := s.Claim(t.Context(), at, owner, []store.Take{{Claim: belfry.MakeID(at, 2, uint16(n)), Queue: "webhook", Lane: belfry.Normal, Project: "default", Limit: 10}})
+		must(err)
+		facts, err := s.Facts(t.Context(), claims[0].Items)
+		must(err)
+		p := belfry.Plan(claims[0].Items[0].Notification, facts[0], 0, 0, []string{"webpush"}, at)
+		return store.Arm{Claim: claims[0], Owner: owner, Now: at, Known: []string{"webpush"}, Steps: []store.Step{
+			{Stage: p.Stage, Tries: []store.Try{{Delivery: p.Deliveries[0], Payload: []byte("{}"), Send: true}}},
+		}}
+	}
+	_, err = s.Arm(t.Context(), prepared(1))
+	must(err)
+	a := prepared(2)
+	release := s.Hold()
+	results := make(chan error, 2)
+	waits := func(n int) {
+		for s.Waits() < n {
+			<-time.After(time.Millisecond)
+		}
+	}
+	off := false
+	go func() {
+		_, err := s.ChangePreferences(t.Context(), at, "default", "u1", []belfry.PreferenceChange{{Category: "*", Channel: "*", On: &off}}, false)
+		results <- err
+	}()
+	waits(1)
+	var armed []store.Armed
+	go func() {
+		var err error
+		armed, err = s.Arm(t.Context(), a)
+		results <- err
+	}()
+	waits(2)
+	release()
+	must(<-results)
+	must(<-results)
+	if len(armed) != 1 || armed[0].Delivery.State != belfry.Dropped || armed[0].Delivery.Reason != belfry.ReasonOptedOut {
+		t.Errorf("armed after the opt-out: %+v", armed)
 	}
 }

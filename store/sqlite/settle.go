@@ -138,6 +138,8 @@ func (tx *txn) move(n belfry.Notification, from place, d belfry.Delivery, now ti
 		return nil
 	case from.claim != 0:
 		tx.leave(from.claim, d.ID.Notification, d.ID.N)
+	case !from.d.State.Ended() && !d.State.Ended(): // evidence that moves nothing
+		return tx.exec(`UPDATE waiting SET body = ? WHERE id = ? AND n = ?`, string(appendDelivery(nil, &d)), d.ID.Notification, d.ID.N)
 	case !from.d.State.Ended():
 		if err := tx.exec(`DELETE FROM waiting WHERE id = ? AND n = ?`, d.ID.Notification, d.ID.N); err != nil {
 			return err
