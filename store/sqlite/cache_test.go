@@ -137,8 +137,10 @@ func TestAnArmInTheSameCommitAsAnOptOutSeesIt(t *testing.T) {
 	must(err)
 	owner := store.Owner{ID: 1, Lease: at.Add(60e9)}
 	prepared := func(n int) store.Arm {
-		enqueue(t, s, entry(n))
-		claims, err := s.Claim(t.Context(), at, owner, []store.Take{{Claim: belfry.MakeID(at, 2, uint16(n)), Queue: "webhook", Lane: belfry.Normal, Project: "default", Limit: 10}})
+		e := entry(n)
+		e.Notification.Lane = belfry.Urgent // its arm goes where the opt-out goes
+		enqueue(t, s, e)
+		claims, err := s.Claim(t.Context(), at, owner, []store.Take{{Claim: belfry.MakeID(at, 2, uint16(n)), Queue: "webhook", Lane: belfry.Urgent, Project: "default", Limit: 10}})
 		must(err)
 		facts, err := s.Facts(t.Context(), claims[0].Items)
 		must(err)

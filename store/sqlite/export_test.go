@@ -42,7 +42,7 @@ func (s *Store) Hold() (release func()) {
 }
 
 // Waits is how many calls wait for the writer.
-func (s *Store) Waits() int { return len(s.ops) }
+func (s *Store) Waits() int { return len(s.first) + len(s.ops) }
 
 // Pages bounds the size of the database, as a full disk does.
 func (s *Store) Pages(most int) error {
