@@ -138,7 +138,7 @@ func (w *world) lateness(project string, n int, sent <-chan time.Duration) []tim
 func TestUrgentBesideAFloodIsAboutAsPromptAsAlone(t *testing.T) {
 	n := 100_000
 	if testing.Short() {
-		n = 1500
+		n = 3000
 	}
 	for _, loud := range []string{"default", "another"} {
 		t.Run("flood in "+loud, func(t *testing.T) {

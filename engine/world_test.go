@@ -21,12 +21,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// virtual runs f where time moves only when everything waits for it, from a Monday noon on, beside other tests
-// that do. Ids count from
+// virtual runs f where time moves only when everything waits for it, from a Monday noon on. Ids count from
 // 2024, so a bubble's own first instant is too early.
 func virtual(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		pass(time.Until(time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)))
 		f(t)
