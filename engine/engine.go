@@ -124,18 +124,13 @@ func New(st store.Store, channels []channel.Channel, o Options) (*Engine, error)
 // Run works until ctx ends, then claims nothing more, finishes what is on the wire and returns. What was
 // claimed and not armed is given back.
 func (e *Engine) Run(ctx context.Context) error {
+	if err := e.resume(ctx); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("engine: take over what an earlier process left: %w", err)
+	}
 	settling, stopSettling := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopSettling()
 	var loops sync.WaitGroup
 	loops.Go(func() { e.settler.run(settling) })
-	newest, err := e.store.Newest(ctx)
-	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("engine: ask for the newest id: %w", err)
-	}
-	e.ids.after(newest)
-	if err := e.repair(ctx); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("engine: take over what an earlier process left: %w", err)
-	}
 	var keeping sync.WaitGroup
 	keeping.Go(func() { e.keep(ctx) })
 	var dispatching sync.WaitGroup

@@ -95,6 +95,31 @@ func TestTheEngineWorksOnWhileACallerHoldsTheFile(t *testing.T) {
 	})
 }
 
+func TestAStartWaitsForACallerThatHoldsTheFile(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		c := &script{name: "webhook"}
+		w, db := shop(t, engine.Options{}, c)
+		waits := w.enqueue(belfry.Request{Recipient: "u1", At: time.Now().Add(time.Second)})
+		w.stop()
+		tx := must[*sql.Tx](t)(db.Begin())
+		w.start(engine.Options{}, c)
+		pass(30 * time.Second)
+		if r := w.Ready(t.Context()); len(r) != 1 {
+			t.Errorf("Ready says %q", r)
+		}
+		w.check(tx.Rollback())
+		pass(time.Second)
+		w.is(waits, belfry.Sent, "")
+
+		tx = must[*sql.Tx](t)(db.Begin())
+		w.stop() // and a stop does not wait for it
+		w.start(engine.Options{}, c)
+		pass(time.Second)
+		w.stop()
+		w.check(tx.Rollback())
+	})
+}
+
 func TestARepeatedRequestIsAnsweredFromItsKeyWhateverHasChanged(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		c := &script{name: "webhook"}

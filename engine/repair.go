@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"belfry"
 	"belfry/store"
 )
 
@@ -34,6 +35,30 @@ func (e *Engine) keep(ctx context.Context) {
 			if err := e.purge(ctx); err != nil && ctx.Err() == nil {
 				e.log.Warn("old rows could not be purged", "err", err)
 			}
+		}
+	}
+}
+
+// resume goes on where an earlier process stopped. It waits while the store is held or full, as everything
+// after it does.
+func (e *Engine) resume(ctx context.Context) error {
+	for {
+		newest, err := e.store.Newest(ctx)
+		if err == nil {
+			e.ids.after(newest)
+			err = e.repair(ctx)
+		}
+		switch belfry.CodeOf(err) {
+		case belfry.CodeBusy, belfry.CodeStoreFull:
+		default:
+			return err
+		}
+		e.health.storeFailed(err)
+		e.log.Warn("the start waits for the store", "err", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second / 10):
 		}
 	}
 }
