@@ -309,7 +309,9 @@ func TestWhatWaitsBehindAnotherGoesAtOnceWhenThatIsCancelled(t *testing.T) {
 				to := func(address string) belfry.Request {
 					return belfry.Request{Recipient: "u1", Category: "price", Subject: "kettle", Options: belfry.Options{To: []belfry.Target{{Channel: "webhook", Address: belfry.Secret(address)}}}}
 				}
-				first, second := w.enqueue(to("first")), w.enqueue(to("second"))
+				first := w.enqueue(to("first"))
+				synctest.Wait()
+				second := w.enqueue(to("second"))
 				pass(time.Minute)
 				w.is(second, belfry.Scheduled, "")
 				end(w, first)
