@@ -53,6 +53,14 @@ func connect(path string, settings ...string) (*database, error) {
 		d.close()
 		return nil, err
 	}
+	// A plan does not depend on what is bound: else some statements would be planned anew each time they run.
+	stable := libc.NewVaList(int32(1), uintptr(0))
+	defer libc.Xfree(d.tls, stable)
+	if rc := sqlite3.Xsqlite3_db_config(d.tls, d.db, sqlite3.SQLITE_DBCONFIG_ENABLE_QPSG, stable); rc != sqlite3.SQLITE_OK {
+		err := d.failed(rc)
+		d.close()
+		return nil, err
+	}
 	for _, s := range settings {
 		if err := d.script(s); err != nil {
 			d.close()

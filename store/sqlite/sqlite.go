@@ -21,7 +21,7 @@ import (
 	"belfry"
 	"belfry/store"
 
-	_ "modernc.org/sqlite" // the driver "sqlite" of callers' transactions
+	"modernc.org/sqlite" // also the driver "sqlite" of callers' transactions
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
@@ -44,7 +44,8 @@ type Store struct {
 	lock    *os.File
 
 	ops     chan *op
-	first   chan *op // those that go before ops
+	first   chan *op      // those that go before ops
+	restart chan struct{} // asks the writer to begin the log anew
 	closed  chan struct{}
 	stopped chan struct{} // the writer takes nothing more
 	done    sync.WaitGroup
@@ -83,7 +84,7 @@ func OpenFile(ctx context.Context, path string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, options: o, lock: lock, ops: make(chan *op, 1024), first: make(chan *op, 1024), closed: make(chan struct{}), stopped: make(chan struct{}), claims: map[belfry.ID]*held{}}
+	s := &Store{path: path, options: o, lock: lock, ops: make(chan *op, 1024), first: make(chan *op, 1024), restart: make(chan struct{}, 1), closed: make(chan struct{}), stopped: make(chan struct{}), claims: map[belfry.ID]*held{}}
 	s.facts.init()
 	if err := s.open(); err != nil {
 		s.release()
@@ -95,6 +96,10 @@ func OpenFile(ctx context.Context, path string, o Options) (*Store, error) {
 }
 
 func (s *Store) open() error {
+	// It leaves out what fsync does for timestamps, and keeps what it does for the data.
+	if _, err := sqlite.Fdatasync(true); err != nil && !errors.Is(err, sqlite.ErrFdatasyncUnavailable) {
+		return err
+	}
 	write, err := s.connect("PRAGMA cache_size=-8192", "PRAGMA journal_mode=WAL", "PRAGMA wal_autocheckpoint=0", "PRAGMA synchronous="+s.options.Synchronous)
 	if err != nil {
 		return fmt.Errorf("sqlite: open %s: %w", s.path, explain(err))
@@ -169,9 +174,10 @@ func (s *Store) Ping(ctx context.Context) error {
 	})
 }
 
-// checkpoints moves the log into the file beside the writer, so that no commit waits for it.
+// checkpoints moves the log into the file beside the writer, so that no commit waits for it, and has the writer
+// begin the log anew when it is long: a sync of a file that does not grow takes a fraction of the time.
 func (s *Store) checkpoints() {
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(checkpointEvery)
 	defer tick.Stop()
 	var seen time.Time // the log's last change that was dealt with: it keeps its size when it is used anew
 	for {
@@ -183,28 +189,56 @@ func (s *Store) checkpoints() {
 			if err != nil || log.Size() < minLog || log.ModTime().Equal(seen) {
 				continue
 			}
-			mode := "PASSIVE"
-			if log.Size() > maxLog {
-				mode = "TRUNCATE" // waits for the writer: the log must not eat the disk
-			}
-			s.checkpoint(mode)
 			seen = log.ModTime()
+			if log.Size() > maxLog {
+				s.checkpoint("TRUNCATE") // waits for the writer: the log must not eat the disk
+				continue
+			}
+			used, left := s.checkpoint("PASSIVE")
+			for i := 0; i < 3 && used > longLog && left > minLog/4; i++ { // what came meanwhile
+				used, left = s.checkpoint("PASSIVE")
+			}
+			if used > longLog {
+				select {
+				case s.restart <- struct{}{}:
+				default:
+				}
+			}
 		}
 	}
 }
 
 const (
-	minLog = 4 << 20
-	maxLog = 512 << 20
+	// Often, as what is left for later is then synced in one go, and commits wait for the disk meanwhile.
+	checkpointEvery = time.Second / 4
+
+	minLog  = 4 << 20
+	longLog = 16 << 20
+	maxLog  = 512 << 20
 )
 
-func (s *Store) checkpoint(mode string) {
+// checkpoint says how many bytes the log has, and how many of them are not in the file yet. One that finds
+// somebody in its way is tried again at the next tick.
+func (s *Store) checkpoint(mode string) (used, left int64) {
 	db, err := connect(s.path, "PRAGMA busy_timeout=1000", "PRAGMA synchronous="+s.options.Synchronous)
 	if err != nil {
-		return
+		return 0, 0
 	}
-	db.script("PRAGMA wal_checkpoint(" + mode + ")") // a busy one is tried again in a second
-	db.close()
+	tx := newTxn(db)
+	defer tx.close()
+	var busy, frames, done int64
+	if _, err := tx.peek("PRAGMA wal_checkpoint("+mode+")", nil, &busy, &frames, &done); err != nil {
+		return 0, 0
+	}
+	const frame = 4096 + 24
+	return frames * frame, (frames - done) * frame
+}
+
+// restartLog lets the log begin anew, unless a reader is still in it. Nothing is waited for.
+func (t *txn) restartLog(busy time.Duration) {
+	t.exec("PRAGMA busy_timeout=0")
+	t.exec("PRAGMA wal_checkpoint(RESTART)") // one that fails is tried again at the next tick
+	t.exec(fmt.Sprintf("PRAGMA busy_timeout=%d", busy.Milliseconds()))
 }
 
 // explain gives SQLite's errors a code and says what to do.

@@ -79,6 +79,8 @@ func (s *Store) writer() {
 			default:
 			}
 			s.commit(s.gather(s.ops, o))
+		case <-s.restart:
+			s.tx.restartLog(s.options.Busy)
 		case <-s.closed:
 			for { // what was taken is finished; new calls are refused
 				select {
