@@ -6,7 +6,9 @@ import (
 	"os"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 func TestABenchTakesTheFiguresItIsAskedFor(t *testing.T) {
@@ -48,4 +50,50 @@ func TestThePageExplainsEveryKey(t *testing.T) {
 			}
 		}
 	}
+}
+
+// BenchmarkLives is a whole life, from enqueued to sent on record, with a channel that does nothing.
+func BenchmarkLives(b *testing.B) {
+	w, err := newWorld(b.Context(), b.TempDir(), 1000, nowhere{}, anywhere)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer w.close()
+	if err := w.fill(b.Context(), 0, b.N, 1, func(int64) {}); err != nil {
+		b.Fatal(err)
+	}
+	before := processor()
+	b.ResetTimer()
+	w.run(b.Context())
+	if err := w.await(b.Context(), 1000+b.N); err != nil {
+		b.Fatal(err)
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "lives/s")
+	b.ReportMetric(float64(processor()-before)/float64(time.Microsecond)/float64(b.N), "cpu-µs/op")
+	if err := w.halt(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkEnqueueBatch is one notification of a library call with a thousand of them.
+func BenchmarkEnqueueBatch(b *testing.B) {
+	w, err := newWorld(b.Context(), b.TempDir(), 1000, nowhere{}, anywhere)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer w.close()
+	before := processor()
+	b.ResetTimer()
+	if err := w.fill(b.Context(), 0, b.N, 2, func(int64) {}); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(processor()-before)/float64(time.Microsecond)/float64(b.N), "cpu-µs/op")
+}
+
+// processor is the time that this process has worked: what an operation costs, also beside others' work.
+func processor() time.Duration {
+	var r syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
